@@ -1,0 +1,1 @@
+"""Forces between a robot and the ground."""

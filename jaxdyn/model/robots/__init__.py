@@ -1,0 +1,1 @@
+"""The robots that come with the package, as URDF files."""

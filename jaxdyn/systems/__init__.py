@@ -1,0 +1,1 @@
+"""Dynamical systems, integrators and rollouts."""

@@ -1,0 +1,1 @@
+"""Animation pages and plots."""
