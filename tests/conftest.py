@@ -25,9 +25,7 @@ def _cache_folder() -> str:
             return str(folder)
     except OSError:
         pass
-    folder = pathlib.Path(tempfile.gettempdir()) / f"jaxdyn-tests-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
-    return str(folder)
+    return tempfile.mkdtemp(prefix="jaxdyn-tests-")
 
 
 # Before JAX and NumPy are imported. The environment is inherited by the commands that tests start: those share
@@ -84,7 +82,9 @@ def pytest_runtest_protocol(item):
 def pytest_runtest_setup(item):
     minutes = item.config.getoption("--slow")
     if item.get_closest_marker("slow") and _slow_seconds >= 60 * minutes:
-        pytest.skip("slow; --slow=MINUTES gives such tests time" if not minutes else f"slow; {minutes:g} min are used up")
+        pytest.skip(
+            "slow; --slow=MINUTES gives such tests time" if not minutes else f"slow; {minutes:g} min are used up"
+        )
 
 
 @pytest.fixture(scope="module", autouse=True)

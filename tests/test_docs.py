@@ -1,0 +1,59 @@
+"""What the documentation and the README say is there, and works."""
+
+import importlib.util
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.fixture(scope="module")
+def pages():
+    spec = importlib.util.spec_from_file_location("jaxdyn_docs_pages", ROOT / "docs" / "pages.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_public_name_has_an_entry_in_the_reference(pages, tmp_path):
+    import jaxdyn
+
+    pages.write_reference(tmp_path)
+    entries = set()
+    for path in tmp_path.glob("*.md"):
+        entries |= set(re.findall(r"^#+ (\S+)$", path.read_text(encoding="utf-8"), re.M))
+    missing = sorted(name for name, _ in pages.public_names(jaxdyn) if name not in entries)
+    assert not missing
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_example_runs_as_printed(page):
+    (block, *_) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.S)
+    names = {}
+    exec(compile(block, f"<first example of {page}>", "exec"), names)
+    assert names["batch"].shape == (256, names["model"].nv)
+    assert names["slope"].shape == (names["model"].nv,) * 2
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_to_files_lead_somewhere(page):
+    targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+    local = [target for target in targets if "://" not in target]
+    assert not [target for target in local if not (page.parent / target).exists()]
+
+
+def test_make_targets_that_pages_name_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    for page in PAGES:
+        for line in re.findall(r"^make ([a-z -]+)", page.read_text(encoding="utf-8"), re.M):
+            assert set(line.split()) <= targets, f"{page.name}: make {line}"
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_warnings(run_python, tmp_path):
+    pytest.importorskip("myst_nb", reason="the docs extra is not installed")
+    run_python("-m", "sphinx", "-W", "-q", "-b", "html", ROOT / "docs", tmp_path, timeout=900)
+    assert (tmp_path / "conventions.html").stat().st_size > 5000
