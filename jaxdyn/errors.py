@@ -1,14 +1,17 @@
 """Everything that jaxdyn raises, warns of, or returns as a status.
 
-Two kinds of error exist. A mistake that the shapes, names or files reveal is an exception, raised while JAX traces (so also
-under `jit` and `vmap`); its text names what was given, what was expected, what exists and the nearest match. A fault that only
-the numbers reveal is a `Status`, returned as an integer array, because compiled code cannot raise.
+Two kinds of error exist. A mistake that the shapes, names or files reveal is an exception, raised while JAX traces
+(so also under `jit` and `vmap`); its text names what was given, what was expected, what exists and the nearest match.
+A fault that only the numbers reveal is a `Status`, returned as an integer array, because compiled code cannot raise.
 """
 
 from __future__ import annotations
 
 import difflib
 import enum
+import os
+import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# What public functions accept where a float array is meant: arrays, tracers, NumPy arrays, Python floats, (nested) lists of them.
+# What public functions accept where a float array is meant: arrays, tracers, NumPy arrays, Python floats, (nested)
+# lists of them.
 FloatLike = Any
 
 
@@ -84,6 +88,17 @@ _REMEDIES = {
 }
 
 
+def warn(message: str) -> None:
+    """Issues a `JaxdynWarning` that points at the caller's line outside of this library."""
+    package = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    frame, level, result = sys._getframe(1), 2, 2
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(package):
+            result = level
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, JaxdynWarning, stacklevel=result)
+
+
 def nearest(given: object, existing: Iterable[str], n: int = 3) -> list[str]:
     """Up to `n` of the `existing` names that look like `given`, best first; letter case is ignored."""
     by_lower: dict[str, list[str]] = {}
@@ -110,7 +125,8 @@ def suggestion(given: object, existing: Sequence[str]) -> str:
 def unknown_name(kind: str, given: object, existing: Iterable[str]) -> UnknownNameError:
     """The exception for a name that does not exist, to be raised by the caller.
 
-    **Arguments:** `kind`: what the name should be, such as `"frame"`; `given`: the name that was given; `existing`: the names that exist.
+    **Arguments:** `kind`: what the name should be, such as `"frame"`; `given`: the name that was given; `existing`:
+    the names that exist.
     """
     names = list(existing)
     close = nearest(given, names)
@@ -120,7 +136,8 @@ def unknown_name(kind: str, given: object, existing: Iterable[str]) -> UnknownNa
 
 
 def as_float_array(name: str, array: FloatLike, dtype: Any = None) -> jax.Array:
-    """`array` as a floating JAX array; integers, bools and complex numbers are refused, as they would be truncated or mixed up.
+    """`array` as a floating JAX array; integers, bools and complex numbers are refused, as they would be truncated or
+    mixed up.
 
     **Arguments:** `name`: of the argument, for the message; `array`: array, tracer, number or (nested) list of floats;
     `dtype`: dtype for numbers and lists, which have none of their own (default: JAX's default float).
@@ -146,11 +163,13 @@ def as_float_array(name: str, array: FloatLike, dtype: Any = None) -> jax.Array:
     return jnp.asarray(array)
 
 
-def check_shape(name: str, array: FloatLike, expected_shape: Sequence[int], hint: str = "", *, dtype: Any = None) -> jax.Array:
+def check_shape(
+    name: str, array: FloatLike, expected_shape: Sequence[int], hint: str = "", *, dtype: Any = None
+) -> jax.Array:
     """The argument as a floating JAX array of exactly the expected shape; nothing is broadcast.
 
-    **Arguments:** `name`: of the argument; `array`: what the user gave; `expected_shape`: for one robot, without batch axes;
-    `hint`: one sentence more for the message; `dtype`: for Python numbers and lists.
+    **Arguments:** `name`: of the argument; `array`: what the user gave; `expected_shape`: for one robot, without
+    batch axes; `hint`: one sentence more for the message; `dtype`: for Python numbers and lists.
 
     **Raises:** `InputError` with the argument's name, the wanted and the given shape; also for integers and bools.
     """
@@ -160,7 +179,9 @@ def check_shape(name: str, array: FloatLike, expected_shape: Sequence[int], hint
         batch = ""
         if len(expected) < result.ndim and result.shape[result.ndim - len(expected) :] == expected:
             batch = " Batches go through jax.vmap."
-        raise InputError(f"{name}: wanted shape {expected}, given shape {result.shape}.{batch}{' ' + hint if hint else ''}")
+        raise InputError(
+            f"{name}: wanted shape {expected}, given shape {result.shape}.{batch}{' ' + hint if hint else ''}"
+        )
     return result
 
 

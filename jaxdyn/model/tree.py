@@ -1,10 +1,11 @@
 """`Tree`: the static structure of a robot, and everything that follows from it alone.
 
-The tree holds names and integers, never a number that has a unit: it is hashable, so it can be a static field of a pytree, and two
-robots that differ in masses or lengths alone share it, and with it every compiled function.
+The tree holds names and integers, never a number that has a unit: it is hashable, so it can be a static field of a
+pytree, and two robots that differ in masses or lengths alone share it, and with it every compiled function.
 
-Numbering: body `i` is moved by joint `i`; a parent stands before its children (`parents[i] < i`); -1 is the world. Frames
-`0 .. n_bodies - 1` are the bodies' own frames, in order; after them come the links that a fixed joint welds to a body or to the world.
+Numbering: body `i` is moved by joint `i`; a parent stands before its children (`parents[i] < i`); -1 is the world.
+Frames `0 .. n_bodies - 1` are the bodies' own frames, in order; after them come the links that a fixed joint welds to
+a body or to the world.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ SHAPE_ROLES = ("visual", "collision")
 class ShapeInfo:
     """What is static of a shape: names, kind and the body it moves with. Its numbers are leaves of `Model`.
 
-    `name`: of the shape ("" if the file gives none); `link`: the file's link it belongs to; `body`: index of the body that carries it,
-    -1 for the world; `kind`: one of `SHAPE_KINDS`; `role`: "visual" or "collision"; `mesh`: file of a mesh, else "".
+    `name`: of the shape ("" if the file gives none); `link`: the file's link it belongs to; `body`: index of the body
+    that carries it, -1 for the world; `kind`: one of `SHAPE_KINDS`; `role`: "visual" or "collision"; `mesh`: file of
+    a mesh, else "".
     """
 
     name: str
@@ -52,10 +54,12 @@ class ShapeInfo:
 class Tree:
     """Names, joint types and connections of a robot (a forest is allowed, and so is a robot without joints).
 
-    `joint_names`, `joint_types` (keys of `JOINT_SIZES`), `parents` (index of the body that carries the joint, -1 = world), `body_names`
-    (link that the joint moves), `frame_names`, `frame_bodies` (-1 = world), `geometry` (one `ShapeInfo` per shape).
+    `joint_names`, `joint_types` (keys of `JOINT_SIZES`), `parents` (index of the body that carries the joint, -1 =
+    world), `body_names` (link that the joint moves), `frame_names`, `frame_bodies` (-1 = world), `geometry` (one
+    `ShapeInfo` per shape).
 
-    **Raises:** `InputError` if the tuples do not fit together, a name occurs twice or a parent does not stand before its child.
+    **Raises:** `InputError` if the tuples do not fit together, a name occurs twice or a parent does not stand before
+    its child.
     """
 
     joint_names: tuple[str, ...]
@@ -79,7 +83,9 @@ class Tree:
             if kind not in JOINT_SIZES:
                 raise unknown_name("joint type", kind, JOINT_SIZES)
             if not -1 <= parent < i:
-                raise InputError(f"Tree: joint {self.joint_names[i]!r} (number {i}) hangs on body {parent}; wanted -1 <= parent < {i}.")
+                raise InputError(
+                    f"Tree: joint {self.joint_names[i]!r} (number {i}) hangs on body {parent}; wanted -1 <= parent < {i}."
+                )
         for what, bodies in (("frame", self.frame_bodies), ("shape", tuple(s.body for s in self.geometry))):
             if any(not -1 <= body < n for body in bodies):
                 raise InputError(f"Tree: a {what} is fixed to a body that does not exist (there are {n}).")
@@ -89,7 +95,8 @@ class Tree:
                 twice = sorted({name for name in names if names.count(name) > 1})
                 raise InputError(f"Tree: {field} must differ, but {twice} occur more than once.")
 
-    # Equality and hash. Both run at every call of a jitted function, so the hash is computed once, and is compared first.
+    # Equality and hash. Both run at every call of a jitted function, so the hash is computed once, and is compared
+    # first.
 
     @cached_property
     def _key(self) -> tuple:

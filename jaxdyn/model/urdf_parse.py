@@ -1,0 +1,343 @@
+"""From XML elements to plain links and joints: the meaning and the defaults of each element of URDF.
+
+Sources: the URDF pages of ROS (wiki.ros.org/urdf/XML: link, joint, model). Read on purpose by nobody here:
+`<transmission>`, `<gazebo>`, `<sensor>`, `<safety_controller>`, `<calibration>` and elements unknown to URDF; they
+say nothing about a rigid body. An unknown element or attribute that looks like a misspelling of a known one is
+reported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from jaxdyn.errors import URDFError, listing, nearest, suggestion, warn
+from jaxdyn.model.urdf_xml import Element
+
+# type in the file -> type in Tree
+JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating", "planar", "spherical")
+DEFAULT_COLOR = (0.7, 0.7, 0.7, 1.0)
+
+_KNOWN = {
+    "robot": ("link", "joint", "material", "transmission", "gazebo", "sensor"),
+    "link": ("inertial", "visual", "collision", "sensor"),
+    "joint": ("origin", "parent", "child", "axis", "limit", "dynamics", "mimic", "calibration", "safety_controller"),
+    "inertial": ("origin", "mass", "inertia"),
+    "visual": ("origin", "geometry", "material"),
+    "collision": ("origin", "geometry", "material"),
+}
+_ATTRIBUTES = {
+    "origin": ("xyz", "rpy"),
+    "axis": ("xyz",),
+    "limit": ("lower", "upper", "effort", "velocity"),
+    "dynamics": ("damping", "friction"),
+    "mimic": ("joint", "multiplier", "offset"),
+}
+
+
+@dataclasses.dataclass(slots=True)
+class Shape:
+    """A visual or collision shape of a link; sizes as in `Model.shape_size`."""
+
+    name: str
+    role: str
+    kind: str
+    mesh: str
+    placement: np.ndarray
+    size: tuple[float, float, float]
+    color: tuple[float, float, float, float]
+
+
+@dataclasses.dataclass(slots=True)
+class Link:
+    """A link: inertia about the centre of mass in link axes (massless without `<inertial>`), and its shapes."""
+
+    name: str
+    line: int
+    mass: float
+    com: np.ndarray
+    inertia: np.ndarray
+    shapes: list[Shape]
+
+
+@dataclasses.dataclass(slots=True)
+class Joint:
+    """A joint of the file, fixed ones too. `placement`: pose (4, 4) of the child link in the parent link at zero.
+    `parent` is None for a free-flyer.
+    """
+
+    name: str
+    line: int
+    kind: str
+    parent: str | None
+    child: str
+    placement: np.ndarray
+    axis: np.ndarray
+    lower: float
+    upper: float
+    effort: float
+    velocity: float
+    damping: float
+    friction: float
+    leader: str | None
+
+
+@dataclasses.dataclass(slots=True)
+class Robot:
+    """The content of a file, in its order."""
+
+    name: str
+    links: dict[str, Link]
+    joints: dict[str, Joint]
+
+
+def parse_robot(root: Element) -> Robot:
+    """Links and joints of the `<robot>` element. Raises `URDFError`; collects like remarks into one `JaxdynWarning`
+    each.
+    """
+    notes = _Notes()
+    _spelling(root, notes)
+    materials = _materials(root)
+    links: dict[str, Link] = {}
+    joints: dict[str, Joint] = {}
+    for element in root.children:
+        if element.tag == "link":
+            link = _link(element, materials, notes)
+            if link.name in links:
+                raise URDFError(
+                    f"two links have the name {link.name!r} (lines {links[link.name].line} and {link.line})."
+                )
+            links[link.name] = link
+        elif element.tag == "joint":
+            joint = _joint(element, notes)
+            if joint.name in joints:
+                raise URDFError(
+                    f"two joints have the name {joint.name!r} (lines {joints[joint.name].line} and {joint.line})."
+                )
+            joints[joint.name] = joint
+    for joint in joints.values():
+        if joint.leader is not None and joint.leader not in joints:
+            near = suggestion(joint.leader, [name for name in joints if name != joint.name])
+            raise URDFError(
+                f"joint {joint.name!r} (line {joint.line}): mimics {joint.leader!r}, but there is no such joint{near}."
+            )
+    if not links:
+        raise URDFError(f"the robot {root.text('name', '')!r} has no <link>.")
+    notes.issue()
+    return Robot(root.text("name", ""), links, joints)
+
+
+class _Notes:
+    """Remarks of one kind are issued as one warning, so that a robot of forty joints does not print forty lines."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, list[str]] = {}
+
+    def add(self, kind: str, item: str) -> None:
+        self.kinds.setdefault(kind, []).append(item)
+
+    def issue(self) -> None:
+        for kind, items in self.kinds.items():
+            warn(f"{kind}: {', '.join(items)}.")
+
+
+def _spelling(element: Element, notes: _Notes) -> None:
+    known = _KNOWN.get(element.tag, ())
+    attributes = _ATTRIBUTES.get(element.tag, ())
+    for child in element.children if known else ():
+        if child.tag in known:
+            _spelling(child, notes)
+        elif close := nearest(child.tag, known, 1):
+            notes.add("unknown elements are ignored", f"{child.where}, perhaps meant as <{close[0]}>")
+    for attribute in element.attributes if attributes else ():
+        if attribute not in attributes and (close := nearest(attribute, attributes, 1)):
+            notes.add(
+                "unknown attributes are ignored",
+                f"{element.where} {attribute}={element.attributes[attribute]!r}, perhaps meant as {close[0]!r}",
+            )
+
+
+def rotation_from_rpy(roll: float, pitch: float, yaw: float) -> np.ndarray:
+    """R = Rz(yaw) Ry(pitch) Rx(roll), with the plain library functions: NumPy is slow on scalars."""
+    cr, sr, cp, sp, cy, sy = (
+        math.cos(roll),
+        math.sin(roll),
+        math.cos(pitch),
+        math.sin(pitch),
+        math.cos(yaw),
+        math.sin(yaw),
+    )
+    return np.array(
+        [
+            [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
+            [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
+            [-sp, cp * sr, cp * cr],
+        ]
+    )
+
+
+def _origin(element: Element) -> np.ndarray:
+    """Pose (4, 4) of `<origin>`, identity where it or a part of it is absent."""
+    pose = np.eye(4)
+    origin = element.one("origin")
+    if origin is not None:
+        pose[:3, 3] = origin.numbers("xyz", 3, (0.0, 0.0, 0.0))
+        rpy = origin.numbers("rpy", 3, (0.0, 0.0, 0.0))
+        if any(rpy):
+            pose[:3, :3] = rotation_from_rpy(*rpy)
+    return pose
+
+
+def _link(element: Element, materials: dict[str, tuple], notes: _Notes) -> Link:
+    name = element.name()
+    mass, com, inertia = 0.0, np.zeros(3), np.zeros((3, 3))
+    inertial = element.one("inertial")
+    if inertial is not None:
+        pose = _origin(inertial)
+        mass_element = inertial.need("mass")
+        mass = mass_element.number("value")
+        if mass < 0:
+            raise URDFError(f"{mass_element.where}: value={mass_element.text('value')!r}: a mass is not negative.")
+        tensor = inertial.need("inertia")
+        xx, xy, xz, yy, yz, zz = (tensor.number(a) for a in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
+        inertia = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        rotation = pose[:3, :3]
+        inertia = rotation @ inertia @ rotation.T
+        inertia = (inertia + inertia.T) / 2
+        com = pose[:3, 3].copy()
+    shapes = []
+    for role in ("visual", "collision"):
+        for child in element.all(role):
+            shape = _shape(child, role, materials, notes)
+            if shape is not None:
+                shapes.append(shape)
+    return Link(name, element.line, mass, com, inertia, shapes)
+
+
+def _shape(element: Element, role: str, materials: dict[str, tuple], notes: _Notes) -> Shape | None:
+    name = element.text("name", "")
+    geometry = element.one("geometry")
+    label = f"{element.owner} {role} {name!r} (line {element.line})"
+    if geometry is None or not geometry.children:
+        notes.add("shapes without geometry are left out", label)
+        return None
+    solid = geometry.children[0]
+    mesh, kind = "", solid.tag
+    if kind == "box":
+        size = tuple(solid.numbers("size", 3))
+    elif kind == "sphere":
+        size = (solid.number("radius"), 0.0, 0.0)
+    elif kind in ("cylinder", "capsule"):
+        size = (solid.number("radius"), solid.number("length"), 0.0)
+    elif kind == "mesh":
+        size = tuple(solid.numbers("scale", 3, (1.0, 1.0, 1.0)))
+        mesh = solid.name("filename")
+    else:
+        notes.add("shapes of unknown geometry are left out", f"{label} <{kind}>")
+        return None
+    if kind != "mesh" and min(size) < 0:
+        raise URDFError(f"{solid.where}: a size is not negative, given {size}.")
+    color = DEFAULT_COLOR
+    material = element.one("material")
+    if material is not None:
+        color = _color(material) or materials.get(material.text("name", ""), DEFAULT_COLOR)
+    return Shape(name, role, kind, mesh, _origin(element), size, color)
+
+
+def _color(material: Element) -> tuple | None:
+    color = material.one("color")
+    return None if color is None else tuple(color.numbers("rgba", 4))
+
+
+def _materials(root: Element) -> dict[str, tuple]:
+    """Colours by name: those of the robot, and those that a shape defines on the way."""
+    found: dict[str, tuple] = {}
+    for element in root.all("material"):
+        if (color := _color(element)) is not None:
+            found[element.text("name", "")] = color
+    for link in root.all("link"):
+        for shape in link.children:
+            if shape.tag in ("visual", "collision") and (material := shape.one("material")) is not None:
+                if (color := _color(material)) is not None:
+                    found.setdefault(material.text("name", ""), color)
+    return found
+
+
+def _joint(element: Element, notes: _Notes) -> Joint:
+    name = element.name()
+    kind = element.text("type")
+    if kind not in JOINT_TYPES:
+        raise URDFError(
+            f"{element.where}: unknown joint type {kind!r}{suggestion(kind, JOINT_TYPES)} (known: {listing(JOINT_TYPES)})."
+        )
+    parent, child = element.need("parent").name("link"), element.need("child").name("link")
+    axis = np.array([1.0, 0.0, 0.0])
+    axis_element = element.one("axis")
+    if axis_element is not None and kind not in ("fixed", "floating", "spherical"):
+        axis = np.array(axis_element.numbers("xyz", 3, (1.0, 0.0, 0.0)))
+        length = math.hypot(*axis)
+        if length == 0:
+            raise URDFError(
+                f"{axis_element.where}: xyz={axis_element.text('xyz')!r}: an axis of length zero has no direction."
+            )
+        axis = axis / length
+    lower, upper, effort, velocity = _limits(element, name, kind, notes)
+    damping = friction = 0.0
+    dynamics = element.one("dynamics")
+    if dynamics is not None:
+        damping, friction = dynamics.number("damping", 0.0), dynamics.number("friction", 0.0)
+        if min(damping, friction) < 0 and kind != "fixed":
+            notes.add("negative damping or friction feeds energy into the joint", repr(name))
+    leader = None
+    mimic = element.one("mimic")
+    if mimic is not None:
+        leader = mimic.name("joint")
+        mimic.number("multiplier", 1.0), mimic.number("offset", 0.0)
+    return Joint(
+        name,
+        element.line,
+        kind,
+        parent,
+        child,
+        _origin(element),
+        axis,
+        lower,
+        upper,
+        effort,
+        velocity,
+        damping,
+        friction,
+        leader,
+    )
+
+
+def _limits(element: Element, name: str, kind: str, notes: _Notes) -> tuple[float, float, float, float]:
+    """lower, upper, effort, velocity. What is missing is unbounded, and said so where URDF requires it."""
+    free = (-math.inf, math.inf, math.inf, math.inf)
+    limit = element.one("limit")
+    bounded = kind in ("revolute", "prismatic")
+    if limit is None:
+        if bounded:
+            notes.add("joints without <limit> are taken as unbounded", repr(name))
+        return free
+    values = []
+    for attribute, default in zip(("lower", "upper", "effort", "velocity"), free, strict=True):
+        if attribute in limit.attributes:
+            values.append(limit.number(attribute, infinite=True))
+            continue
+        values.append(default)
+        if (bounded and attribute in ("lower", "upper")) or (
+            attribute in ("effort", "velocity") and (bounded or kind == "continuous")
+        ):
+            notes.add(f"joints with a <limit> without {attribute!r} are taken as unbounded in it", repr(name))
+    lower, upper, effort, velocity = values
+    if not bounded:
+        lower, upper = free[:2]
+    if kind in ("floating", "planar", "spherical"):
+        effort = velocity = math.inf  # one number cannot bound both metres and radians
+    if lower > upper:
+        notes.add("limits with lower > upper are exchanged", f"{name!r} (lower {lower:g}, upper {upper:g})")
+        lower, upper = upper, lower
+    return lower, upper, effort, velocity
