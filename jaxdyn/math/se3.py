@@ -1,12 +1,14 @@
 """Rigid motions: the group SE(3) as rotation and translation, its Lie algebra as twists ``[linear, angular]``.
 
-Every function acts on one element and also takes leading batch axes, which broadcast as in NumPy where there are two
-arguments.  The Jacobians and the exponential are those of SO(3) over the dual numbers: the translation part is the derivative of
-the rotation part along the linear velocity, which is why the same coefficients appear and why there is no branch here.
+Every function acts on one element and also takes leading batch axes, which broadcast as in NumPy where there
+are two arguments.  The Jacobians and the exponential are those of SO(3) over the dual numbers: the
+translation part is the derivative of the rotation part along the linear velocity, which is why the same
+coefficients appear and why there is no branch here.
 """
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from jaxdyn.math import so3
@@ -16,14 +18,15 @@ from jaxdyn.math.series import half_angle_quotient, stumpff
 class SE3(eqx.Module):
     """Pose of one frame in another: ``p_A = rotation p_B + translation``.
 
-    Named ``A_T_B``, it maps coordinates in ``B`` to coordinates in ``A``, and is the position and orientation of ``B`` in ``A``.
+    Named ``A_T_B``, it maps coordinates in ``B`` to coordinates in ``A``, and is the position and orientation
+    of ``B`` in ``A``.
     """
 
     rotation: Float[Array, "*batch 3 3"]
     translation: Float[Array, "*batch 3"]
 
     @staticmethod
-    def identity(shape: tuple[int, ...] = (), dtype=None) -> "SE3":
+    def identity(shape: tuple[int, ...] = (), dtype: DTypeLike | None = None) -> "SE3":
         """The identity, with batch axes ``shape``; ``dtype`` defaults to JAX's float."""
         dtype = jnp.result_type(float) if dtype is None else dtype
         return SE3(jnp.broadcast_to(jnp.eye(3, dtype=dtype), (*shape, 3, 3)), jnp.zeros((*shape, 3), dtype))
@@ -104,7 +107,7 @@ def _upper_triangular(diagonal: Array, corner: Array) -> Array:
     return jnp.concatenate([upper, lower], axis=-2)
 
 
-def identity(shape: tuple[int, ...] = (), dtype=None) -> SE3:
+def identity(shape: tuple[int, ...] = (), dtype: DTypeLike | None = None) -> SE3:
     """The identity, with batch axes ``shape``; ``dtype`` defaults to JAX's float."""
     return SE3.identity(shape, dtype)
 
@@ -128,9 +131,9 @@ def log(pose: SE3) -> Float[Array, "*batch 6"]:
     return jnp.concatenate([p - 0.5 * wp + half_angle_quotient(x) * so3.cross(w, wp), w], axis=-1)
 
 
-# Derivation.  A twist [v, w] is the dual vector w + e v with e^2 = 0, the adjoint action is the rotation by it, and
-# every identity of SO(3) that is analytic holds over the dual numbers.  So the left Jacobian of SE(3) is
-# J(w + e v) = J(w) + e D J(w)[v], and with J = I + c_2 hat(w) + c_3 hat(w)^2, x = w.w, dx = 2 w.v:
+# Derivation.  A twist [v, w] is the dual vector w + e v with e^2 = 0, the adjoint action is the rotation by
+# it, and every identity of SO(3) that is analytic holds over the dual numbers.  So the left Jacobian of SE(3)
+# is J(w + e v) = J(w) + e D J(w)[v], and with J = I + c_2 hat(w) + c_3 hat(w)^2, x = w.w, dx = 2 w.v:
 #   D J(w)[v] = c_2 hat(v) + c_3 (v w^T + w v^T - 2 w.v I) + 2 w.v (c_2' hat(w) + c_3' hat(w)^2),
 #   2 c_2' = -(c_3 - 2 c_4),  2 c_3' = -(c_4 - 3 c_5).
 # This is the matrix Q of Barfoot, State Estimation for Robotics, eq. 7.86, in six fewer matrix products.

@@ -1,9 +1,9 @@
 """Entire and analytic scalar functions behind the exponential and logarithm of rotations.
 
 Every coefficient that appears in the exponential of SO(3) and SE(3) and in their Jacobians is one of the
-Stumpff functions ``c_k``, or a quotient of them without a removable singularity.  They are functions of the *squared*
-angle, so that no square root is differentiated at zero, and their derivatives are Stumpff functions again, so that no
-derivative of any order cancels digits.
+Stumpff functions ``c_k``, or a quotient of them without a removable singularity.  They are functions of the
+*squared* angle, so that no square root is differentiated at zero, and their derivatives are Stumpff functions
+again, so that no derivative of any order cancels digits.
 """
 
 import functools
@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-# Below this squared angle the series is used, above it the closed form.  At 1 the series needs nine terms for double
-# precision (1/19! = 8e-18), and the closed forms, which divide by the squared angle once for each step of two in k, lose
-# nothing by it.  The usual switch at 1e-8 or so with two terms was rejected: the value is right there, but the closed
-# form's first and second derivatives have lost 8 and 16 digits at the same place.
+# Below this squared angle the series is used, above it the closed form.  At 1 the series needs nine terms for
+# double precision (1/19! = 8e-18), and the closed forms, which divide by the squared angle once for each step
+# of two in k, lose nothing by it.  The usual switch at 1e-8 or so with two terms was rejected: the value is
+# right there, but the closed form's first and second derivatives have lost 8 and 16 digits at the same place.
 _SWITCH = 1.0
 _TERMS = 9
 
@@ -55,14 +55,14 @@ def _stumpff_jvp(k, primals, tangents):
 def half_angle_quotient(x: Float[Array, "..."]) -> Float[Array, "..."]:
     r"""``(1 - (a/2) cot(a/2)) / a^2`` with ``x = a^2``: the coefficient of the inverse Jacobian of SO(3).
 
-    1/12 at zero, infinite at a full turn, where the Jacobian is singular.  It equals ``(c_3 - 2 c_4) / (2 c_2)``
-    because ``(a/2) cot(a/2) = c_1 / (2 c_2)`` and ``2 c_2 - c_1 = x (c_3 - 2 c_4)``.
+    1/12 at zero, infinite at a full turn, where the Jacobian is singular.  It equals ``(c_3 - 2 c_4) / (2
+    c_2)`` because ``(a/2) cot(a/2) = c_1 / (2 c_2)`` and ``2 c_2 - c_1 = x (c_3 - 2 c_4)``.
     """
     return (stumpff(3, x) - 2.0 * stumpff(4, x)) / (2.0 * stumpff(2, x))
 
 
-# Three halvings bring an angle from [0, pi/2] to [0, pi/16], where tan^2 <= 0.0396: thirteen terms of the arctangent leave
-# 0.0396^13 / 27 = 2e-20, and 8e-16 in the third derivative.
+# Three halvings bring an angle from [0, pi/2] to [0, pi/16], where tan^2 <= 0.0396: thirteen terms of the
+# arctangent leave 0.0396^13 / 27 = 2e-20, and 8e-16 in the third derivative.
 _HALVINGS = 3
 _ARCTANGENT_TERMS = 13
 
@@ -70,9 +70,10 @@ _ARCTANGENT_TERMS = 13
 def arctangent_quotient(w: Float[Array, "..."], x: Float[Array, "..."]) -> Float[Array, "..."]:
     r"""``atan2(n, w) / n`` with ``x = n^2``, for ``w >= 0`` and ``w^2 + x > 0``: smooth at ``n = 0`` and at ``w = 0``.
 
-    Half angles without trigonometry: ``tan(a/2) = n / (w + sqrt(w^2 + n^2))`` for ``tan(a) = n / w``.  Only positive
-    numbers are added, so nothing cancels, no branch is taken, and derivatives of any order are right everywhere.
-    (Rejected: ``atan2`` with a Taylor branch, whose derivatives lose digits on the far side of the switch.)
+    Half angles without trigonometry: ``tan(a/2) = n / (w + sqrt(w^2 + n^2))`` for ``tan(a) = n / w``.  Only
+    positive numbers are added, so nothing cancels, no branch is taken, and derivatives of any order are right
+    everywhere. (Rejected: ``atan2`` with a Taylor branch, whose derivatives lose digits on the far side of
+    the switch.)
     """
     for _ in range(_HALVINGS):
         w = w + jnp.sqrt(w * w + x)

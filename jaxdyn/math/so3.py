@@ -1,17 +1,19 @@
 """Rotations: the group SO(3) as 3x3 matrices, its Lie algebra as rotation vectors, and unit quaternions.
 
-A rotation matrix maps body to world coordinates.  A rotation vector is axis times angle in radians.  Quaternions are
-``(w, x, y, z)``; ``q`` and ``-q`` are the same rotation.  Every function acts on one element and also takes leading batch
-axes; where it takes two arguments, their batch axes broadcast as in NumPy.  Values and derivatives of every order, forward
-and reverse, are finite and right at the identity, near it, and at rotations by pi (there on the branch that the value takes).
+A rotation matrix maps body to world coordinates.  A rotation vector is axis times angle in radians.
+Quaternions are ``(w, x, y, z)``; ``q`` and ``-q`` are the same rotation.  Every function acts on one element
+and also takes leading batch axes; where it takes two arguments, their batch axes broadcast as in NumPy.
+Values and derivatives of every order, forward and reverse, are finite and right at the identity, near it, and
+at rotations by pi (there on the branch that the value takes).
 
-Products of small matrices are written as multiply and sum: a matrix unit's reduced precision on an accelerator
-must not change a rotation, and XLA on a CPU neither vectorises a 3x3 ``dot`` nor fuses around it.
+Products of small matrices are written as multiply and sum: a matrix unit's reduced precision on an
+accelerator must not change a rotation, and XLA on a CPU neither vectorises a 3x3 ``dot`` nor fuses around it.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.math.series import arctangent_quotient, half_angle_quotient, stumpff
@@ -100,7 +102,8 @@ def _polynomial(w: Array, scalar: Array, linear: Array, square: Array) -> Array:
 def exp(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     """Rotation by ``|w|`` radians about ``w``: ``exp(hat(w))`` (Rodrigues).
 
-    ``cos I + c_1 hat(w) + c_2 w w^T`` with the Stumpff functions of ``|w|^2``.
+    ``cos I + c_1 hat(w) + c_2 w w^T`` with the Stumpff functions of ``|w|^2``.  (Rejected: a custom rule from
+    ``left_jacobian``; its Hessian took half as long again to compile.)
     """
     x = _dot(w, w)
     return _polynomial(w, stumpff(0, x), stumpff(1, x), stumpff(2, x))
@@ -109,8 +112,14 @@ def exp(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
 def log(rotation: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3"]:
     """Rotation vector of a rotation matrix, of length at most pi: ``exp(log(R)) = R``.
 
-    At a rotation by pi both signs are right; the one returned has its largest component positive, unless rounding in
-    ``rotation`` decides otherwise.  Matrices that are orthonormal up to rounding are fine (trace above 3 included).
+    At a rotation by pi both signs are right; the one returned has its largest component positive, unless
+    rounding in ``rotation`` decides otherwise.  Matrices that are orthonormal up to rounding are fine (trace
+    above 3 included).
+
+    It is the logarithm of the quaternion.  Rejected: ``acos`` of the trace (undefined above 3, derivative
+    infinite at 0 and pi) and the skew part with its sine (zero at pi).  A custom rule from the inverse
+    Jacobian is right too, but neither compiles nor runs faster than differentiating this (measured, gradient
+    and Hessian).
     """
     return quaternion_log(_quaternion_column(rotation))
 
@@ -147,7 +156,8 @@ def right_jacobian_inverse(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 
 def _well_scaled(q: Array) -> Array:
     """``q`` times a positive number, so that its largest component is one; the identity for a zero quaternion.
 
-    What follows does not depend on the length of ``q``, so the factor is a constant to differentiation, exactly.
+    What follows does not depend on the length of ``q``, so the factor is a constant to differentiation,
+    exactly.
     """
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(q), axis=-1, keepdims=True))
     is_zero = largest == 0.0
@@ -158,8 +168,8 @@ def _well_scaled(q: Array) -> Array:
 def _quaternion_column(rotation: Array) -> Array:
     """The largest column of ``4 q q^T``: a multiple of the quaternion of ``rotation``, of length 2 at least.
 
-    The four columns are linear in the matrix; the one with the largest diagonal entry is never small (Shepperd 1978).
-    It is picked by a mask, so that derivatives flow through it alone.
+    The four columns are linear in the matrix; the one with the largest diagonal entry is never small
+    (Shepperd 1978). It is picked by a mask, so that derivatives flow through it alone.
     """
     r = [[rotation[..., i, j] for j in range(3)] for i in range(3)]
     (a, b, c), (d, e, f), (g, h, i) = r
@@ -175,9 +185,7 @@ def _quaternion_column(rotation: Array) -> Array:
     first = diagonal[0] >= jnp.maximum(jnp.maximum(diagonal[1], diagonal[2]), diagonal[3])
     second = diagonal[1] >= jnp.maximum(diagonal[2], diagonal[3])
     third = diagonal[2] >= diagonal[3]
-    column = [
-        jnp.where(first, row[0], jnp.where(second, row[1], jnp.where(third, row[2], row[3]))) for row in rows
-    ]
+    column = [jnp.where(first, row[0], jnp.where(second, row[1], jnp.where(third, row[2], row[3]))) for row in rows]
     return jnp.stack(column, axis=-1)
 
 
@@ -251,8 +259,9 @@ def from_rpy(rpy: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
 def to_rpy(rotation: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3"]:
     """``(roll, pitch, yaw)`` of a rotation, pitch in ``[-pi/2, pi/2]``: ``from_rpy(to_rpy(R)) = R`` everywhere.
 
-    At a pitch of ``+-pi/2`` only one combination of roll and yaw is defined: yaw is zero there, its derivative too.  Roll
-    is read after yaw has been undone (and not from the last row, which vanishes there), so that the pair is right together.
+    At a pitch of ``+-pi/2`` only one combination of roll and yaw is defined: yaw is zero there, and so is its
+    derivative and that of pitch, which has a fold there.  Roll is read after yaw has been undone (and not
+    from the last row, which vanishes there), so that the pair is right together.
     """
     r = rotation
     x, y = r[..., 0, 0], r[..., 1, 0]
@@ -263,17 +272,16 @@ def to_rpy(rotation: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3"]:
     cos_yaw, sin_yaw = x / length, y / length
     yaw = jnp.arctan2(y, x)
     pitch = jnp.arctan2(-r[..., 2, 0], jnp.where(locked, 0.0, length))
-    roll = jnp.arctan2(
-        sin_yaw * r[..., 0, 2] - cos_yaw * r[..., 1, 2], cos_yaw * r[..., 1, 1] - sin_yaw * r[..., 0, 1]
-    )
+    roll = jnp.arctan2(sin_yaw * r[..., 0, 2] - cos_yaw * r[..., 1, 2], cos_yaw * r[..., 1, 1] - sin_yaw * r[..., 0, 1])
     return jnp.stack([roll, pitch, yaw], axis=-1)
 
 
 def project(matrix: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3 3"]:
     """Nearest rotation to a matrix that is almost one: two Newton-Schulz steps ``X (3 I - X^T X) / 2`` of the polar factor.
 
-    An error ``E`` in orthonormality becomes about ``E^4``; starting within 1e-4 the result is a rotation to double
-    precision.  (Rejected: singular value decomposition, whose derivative is infinite at equal singular values.)
+    An error ``E`` in orthonormality becomes about ``E^4``; starting within 1e-4 the result is a rotation to
+    double precision.  (Rejected: singular value decomposition, whose derivative is infinite at equal singular
+    values.)
     """
     eye = _identity_like(matrix[..., 0])
     for _ in range(2):
@@ -284,7 +292,8 @@ def project(matrix: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3 3"]:
 def from_two_vectors(a: Float[Array, "*#batch 3"], b: Float[Array, "*#batch 3"]) -> Float[Array, "*#batch 3 3"]:
     """Smallest rotation that turns the direction of ``a`` into the direction of ``b`` (vectors of any length).
 
-    Opposite directions: a rotation by pi about one of the perpendicular axes.  A zero vector: the identity.
+    Opposite directions: a rotation by pi about one of the perpendicular axes, with the derivative of that
+    choice (the true one is infinite).  A zero vector: the identity, with derivative zero.
     """
     a, b = _align(a, b, 1, 1)
     a, b = jnp.broadcast_arrays(_unit(a), _unit(b))
@@ -297,9 +306,9 @@ def from_two_vectors(a: Float[Array, "*#batch 3"], b: Float[Array, "*#batch 3"])
     perpendicular = cross(a, jax.nn.one_hot(smallest, 3, dtype=a.dtype))
     half_turn = jnp.concatenate([jnp.zeros_like(perpendicular[..., :1]), perpendicular], axis=-1)
     opposite = (square < (4.0 * float(jnp.finfo(a.dtype).eps)) ** 2)[..., None]
-    undefined = jnp.min(jnp.stack([_dot(a, a), _dot(b, b)]), axis=0)[..., None] == 0.0
+    undefined = ((_dot(a, a) == 0.0) | (_dot(b, b) == 0.0))[..., None]
     q = jnp.where(opposite, half_turn, q)
-    return from_quaternion(jnp.where(undefined, jnp.zeros_like(q), q))
+    return from_quaternion(jnp.where(undefined, 0.0, q))
 
 
 def _unit(v: Array) -> Array:
@@ -311,7 +320,7 @@ def _unit(v: Array) -> Array:
     return jnp.where(is_zero, jnp.zeros_like(v), v / jnp.sqrt(jnp.where(is_zero, 1.0, square)))
 
 
-def random(key: PRNGKeyArray, shape: tuple[int, ...] = (), dtype=None) -> Float[Array, "... 3 3"]:
+def random(key: PRNGKeyArray, shape: tuple[int, ...] = (), dtype: DTypeLike | None = None) -> Float[Array, "... 3 3"]:
     """Rotations drawn uniformly (Haar measure), with batch axes ``shape``; ``dtype`` defaults to JAX's float."""
     dtype = jnp.result_type(float) if dtype is None else dtype
     return from_quaternion(jax.random.normal(key, (*shape, 4), dtype))

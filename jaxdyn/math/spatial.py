@@ -1,18 +1,21 @@
 """Spatial algebra in the order ``[linear, angular]``: representations, cross products, rigid-body inertia.
 
-``pose`` is always that of the frame in the world, ``(R, p)``.  With ``v = p_dot`` and ``w`` the angular velocity, both in world
-axes, the three representations of a twist, its conjugate wrench and its acceleration are
+``pose`` is always that of the frame in the world, ``(R, p)``.  With ``v = p_dot`` and ``w`` the angular
+velocity, both in world axes, the three representations of a twist, its conjugate wrench and its acceleration
+are
 
-====== =========================== ============================= =====================================================
-        twist                       wrench                        acceleration: time derivative of the twist's entries
-====== =========================== ============================= =====================================================
-LOCAL   ``[R^T v, R^T w]``          ``[R^T f, R^T m]``            ``[R^T (p_ddot - w x v), R^T w_dot]``
-MIXED   ``[v, w]``                  ``[f, m]``, m about p         ``[p_ddot, w_dot]`` (the classical acceleration)
-WORLD   ``[v + p x w, w]``          ``[f, m + p x f]``            ``[p_ddot + v x w + p x w_dot, w_dot]``
-====== =========================== ============================= =====================================================
+===== ================== ====================== =======================================
+      twist              wrench                 acceleration
+===== ================== ====================== =======================================
+LOCAL ``[R^T v, R^T w]`` ``[R^T f, R^T m]``     ``[R^T (p_ddot - w x v), R^T w_dot]``
+MIXED ``[v, w]``         ``[f, m]``, m about p  ``[p_ddot, w_dot]``
+WORLD ``[v + p x w, w]`` ``[f, m + p x f]``     ``[p_ddot + v x w + p x w_dot, w_dot]``
+===== ================== ====================== =======================================
 
-LOCAL and WORLD accelerations are spatial accelerations (Featherstone, Rigid Body Dynamics Algorithms, 2.11) and map to each
-other by the adjoint of the pose, like twists.  `classical_acceleration` gives ``R^T p_ddot``.
+The acceleration in each representation is the time derivative of the entries of the twist in the same
+representation.  In MIXED it is the classical one.  LOCAL and WORLD accelerations are spatial accelerations
+(Featherstone, Rigid Body Dynamics Algorithms, 2.11) and map to each other by the adjoint of the pose, like
+twists.  `classical_acceleration` gives ``R^T p_ddot``.
 """
 
 import enum
@@ -20,6 +23,7 @@ import enum
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from jaxdyn.math import so3
@@ -108,8 +112,9 @@ def convert_acceleration(
 ) -> Float[Array, "*#batch 6"]:
     """Acceleration of the frame at ``pose``, from one representation to another.
 
-    In each representation it is the time derivative of the twist's entries (see the module's table): classical in
-    MIXED, spatial in LOCAL and WORLD.  ``twist`` is the frame's twist in the representation ``source``.
+    In each representation it is the time derivative of the twist's entries (see the module's table):
+    classical in MIXED, spatial in LOCAL and WORLD.  ``twist`` is the frame's twist in the representation
+    ``source``.
     """
     if source is target:
         return acceleration
@@ -131,7 +136,9 @@ def classical_acceleration(
     pose: SE3,
     source: Representation = Representation.MIXED,
 ) -> Float[Array, "*#batch 6"]:
-    """``[R^T p_ddot, R^T w_dot]``: acceleration of the frame's origin in body axes, as an accelerometer less gravity reads it.
+    """``[R^T p_ddot, R^T w_dot]``: classical acceleration of the frame's origin, and angular, in body axes.
+
+    An accelerometer at the origin reads the linear part less gravity (also in body axes).
 
     ``acceleration`` and ``twist`` are in the representation ``source``.
     """
@@ -174,8 +181,8 @@ def _parallel_axis(r: Array) -> Array:
 class SpatialInertia(eqx.Module):
     """Inertia of a rigid body in a frame: mass, centre of mass in the frame, rotational inertia about the centre of mass.
 
-    Nothing is checked on construction, so that a solver or a gradient step may pass through any values; `is_physical`
-    and `consistency_report` check on demand.
+    Nothing is checked on construction, so that a solver or a gradient step may pass through any values;
+    `is_physical` and `consistency_report` check on demand.
     """
 
     mass: Float[Array, "*batch"]
@@ -183,7 +190,7 @@ class SpatialInertia(eqx.Module):
     inertia: Float[Array, "*batch 3 3"]
 
     @staticmethod
-    def zero(shape: tuple[int, ...] = (), dtype=None) -> "SpatialInertia":
+    def zero(shape: tuple[int, ...] = (), dtype: DTypeLike | None = None) -> "SpatialInertia":
         """No mass, with batch axes ``shape``; ``dtype`` defaults to JAX's float."""
         dtype = jnp.result_type(float) if dtype is None else dtype
         return SpatialInertia(*(jnp.zeros((*shape, *core), dtype) for core in ((), (3,), (3, 3))))
@@ -249,9 +256,10 @@ class SpatialInertia(eqx.Module):
     def consistency_margins(self) -> Float[Array, "*batch 3"]:
         """``[mass, least principal moment, least triangle margin]``: none is negative for a real body.
 
-        The last two are divided by half the trace of the inertia, if that is positive.  The triangle inequality says that no
-        principal moment exceeds the sum of the other two (Traversaro et al., 2016, Identification of fully physical consistent
-        inertial parameters); a symmetric part is taken of ``inertia``.
+        The last two are divided by half the trace of the inertia, if that is positive.  The triangle
+        inequality says that no principal moment exceeds the sum of the other two (Traversaro et al., 2016,
+        Identification of fully physical consistent inertial parameters); a symmetric part is taken of
+        ``inertia``.
         """
         symmetric = 0.5 * (self.inertia + so3.inverse(self.inertia))
         moments = jnp.linalg.eigvalsh(symmetric)
@@ -276,7 +284,7 @@ def _about_origin(mass: Array, first_moment: Array, inertia: Array) -> SpatialIn
     return SpatialInertia(mass, com, inertia - mass[..., None, None] * _parallel_axis(com))
 
 
-def _default_tolerance(dtype) -> float:
+def _default_tolerance(dtype: DTypeLike) -> float:
     return 64.0 * float(jnp.finfo(dtype).eps)
 
 
