@@ -50,10 +50,3 @@ def test_make_targets_that_pages_name_exist():
     for page in PAGES:
         for line in re.findall(r"^make ([a-z -]+)", page.read_text(encoding="utf-8"), re.M):
             assert set(line.split()) <= targets, f"{page.name}: make {line}"
-
-
-@pytest.mark.slow
-def test_the_documentation_builds_without_warnings(run_python, tmp_path):
-    pytest.importorskip("myst_nb", reason="the docs extra is not installed")
-    run_python("-m", "sphinx", "-W", "-q", "-b", "html", ROOT / "docs", tmp_path, timeout=900)
-    assert (tmp_path / "conventions.html").stat().st_size > 5000
