@@ -99,12 +99,12 @@ def warn(message: str) -> None:
     warnings.warn(message, JaxdynWarning, stacklevel=result)
 
 
-def nearest(given: object, existing: Iterable[str], n: int = 3) -> list[str]:
+def nearest(given: object, existing: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
     """Up to `n` of the `existing` names that look like `given`, best first; letter case is ignored."""
     by_lower: dict[str, list[str]] = {}
     for name in existing:
         by_lower.setdefault(name.lower(), []).append(name)
-    close = difflib.get_close_matches(str(given).lower(), list(by_lower), n=n, cutoff=0.5)
+    close = difflib.get_close_matches(str(given).lower(), list(by_lower), n=n, cutoff=cutoff)
     return [name for key in close for name in by_lower[key]][:n]
 
 

@@ -28,8 +28,8 @@ class Model(eqx.Module):
 
     | leaf | shape | meaning |
     |---|---|---|
-    | `joint_placement` | SE3 of (n_joints) | pose of the joint frame in the frame of the parent body, at zero displacement that of the child |
-    | `joint_axis` | (n_joints, 3) | unit axis in the joint frame (normal of the plane if planar; (1, 0, 0) and unused if spherical or floating) |
+    | `joint_placement` | SE3 of (n_joints) | pose of the joint frame, that of the child at zero, in the parent body |
+    | `joint_axis` | (n_joints, 3) | unit axis in the joint frame; normal if planar; unused if spherical, floating |
     | `inertia` | SpatialInertia of (n_bodies) | mass, centre of mass in the body frame, inertia about the centre of mass in body axes |
     | `gravity` | (3,) | acceleration of free fall in world axes |
     | `armature` | (nv,) | rotor inertia on the joint side, added to the diagonal of the mass matrix |

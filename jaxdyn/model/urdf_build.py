@@ -46,7 +46,7 @@ def build_model(
     )
     order = link_order(robot)
     moving, values = moving_joints(robot, order, root, joints, locked)
-    _report_followers(moving)
+    _report_followers(robot, moving)
     placed = place_links(robot, order, moving, values, floating=root == "floating")
     if root == "floating":
         base = order[0][1]
@@ -57,8 +57,16 @@ def build_model(
     return _assemble(robot, moving, placed, Resolver(package_dirs, folder), dtype, gravity)
 
 
-def _report_followers(moving: list[Joint]) -> None:
-    followers = [f"{joint.name!r} (follows {joint.leader!r})" for joint in moving if joint.leader is not None]
+def _report_followers(robot: Robot, moving: list[Joint]) -> None:
+    followers = []
+    for joint in moving:
+        if joint.leader is not None:
+            missing = ""
+            if joint.leader not in robot.joints:
+                missing = ", which does not exist" + suggestion(
+                    joint.leader, [j for j in robot.joints if j != joint.name]
+                )
+            followers.append(f"{joint.name!r} (follows {joint.leader!r}{missing})")
     if followers:
         warn(f"<mimic> is not solved; these joints move on their own unless they are locked: {', '.join(followers)}.")
 
@@ -111,14 +119,14 @@ def _assemble(
     tree = Tree(
         joint_names=tuple(joint.name for joint in moving),
         joint_types=tuple(joint.kind for joint in moving),
-        parents=tuple(-1 if joint.parent is None else placed[joint.parent].body for joint in moving),
+        parents=tuple(-1 if not joint.parent else placed[joint.parent].body for joint in moving),
         body_names=tuple(body_links),
         frame_names=tuple(frames),
         frame_bodies=tuple(placed[name].body for name in frames),
         geometry=tuple(geometry),
     )
     joint_poses = [
-        joint.placement if joint.parent is None else placed[joint.parent].pose @ joint.placement for joint in moving
+        joint.placement if not joint.parent else placed[joint.parent].pose @ joint.placement for joint in moving
     ]
     carried: list[list[tuple[Link, np.ndarray]]] = [[] for _ in range(n)]
     for name, at in placed.items():

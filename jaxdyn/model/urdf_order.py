@@ -47,8 +47,8 @@ def link_order(robot: Robot) -> list[tuple[Joint | None, str]]:
         other = above.setdefault(joint.child, joint)
         if other is not joint:
             raise URDFError(
-                f"link {joint.child!r} has two parents: it is the child of joint {other.name!r} (line {other.line}) and of joint {joint.name!r} "
-                f"(line {joint.line}). A URDF is a tree; close loops with constraints instead."
+                f"link {joint.child!r} has two parents: it is the child of joint {other.name!r} (line {other.line}) "
+                f"and of joint {joint.name!r} (line {joint.line}). A URDF is a tree; close loops with constraints instead."
             )
         below[joint.parent].append(joint)
     roots = [name for name in robot.links if name not in above]
@@ -118,7 +118,7 @@ def _free_flyer(robot: Robot, order: list[tuple[Joint | None, str]]) -> Joint:
     while name in robot.joints:  # a file may have a joint of that name
         name += "_"
     free = (-math.inf, math.inf, math.inf, math.inf, 0.0, 0.0)
-    return Joint(name, 0, "floating", None, order[0][1], np.eye(4), np.array([1.0, 0.0, 0.0]), *free, None)
+    return Joint(name, 0, "floating", "", order[0][1], np.eye(4), np.array([1.0, 0.0, 0.0]), *free, None)
 
 
 def _movable(argument: str, name: str, robot: Robot, by_name: dict[str, Joint]) -> Joint:
@@ -150,7 +150,8 @@ def _check_selection(
         if joint.name in rank:
             if before is not None and rank[before] > rank[joint.name]:
                 raise InputError(
-                    f"joints: {joint.name!r} is given before {before!r}, but {before!r} stands between it and the root; parents come first, so exchange them."
+                    f"joints: {joint.name!r} is given before {before!r}, but {before!r} stands between it and the root; "
+                    "parents come first, so exchange them."
                 )
             before = joint.name
         nearest_kept[link] = before

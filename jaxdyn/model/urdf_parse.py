@@ -28,6 +28,8 @@ _KNOWN = {
     "visual": ("origin", "geometry", "material"),
     "collision": ("origin", "geometry", "material"),
 }
+# how alike a misspelling is: gear_velocity beside velocity is none
+_SIMILAR = 0.8
 _ATTRIBUTES = {
     "origin": ("xyz", "rpy"),
     "axis": ("xyz",),
@@ -46,8 +48,8 @@ class Shape:
     kind: str
     mesh: str
     placement: np.ndarray
-    size: tuple[float, float, float]
-    color: tuple[float, float, float, float]
+    size: tuple[float, ...]
+    color: tuple[float, ...]
 
 
 @dataclasses.dataclass(slots=True)
@@ -65,13 +67,13 @@ class Link:
 @dataclasses.dataclass(slots=True)
 class Joint:
     """A joint of the file, fixed ones too. `placement`: pose (4, 4) of the child link in the parent link at zero.
-    `parent` is None for a free-flyer.
+    `parent` is "" for the free-flyer of a floating root.
     """
 
     name: str
     line: int
     kind: str
-    parent: str | None
+    parent: str
     child: str
     placement: np.ndarray
     axis: np.ndarray
@@ -117,12 +119,6 @@ def parse_robot(root: Element) -> Robot:
                     f"two joints have the name {joint.name!r} (lines {joints[joint.name].line} and {joint.line})."
                 )
             joints[joint.name] = joint
-    for joint in joints.values():
-        if joint.leader is not None and joint.leader not in joints:
-            near = suggestion(joint.leader, [name for name in joints if name != joint.name])
-            raise URDFError(
-                f"joint {joint.name!r} (line {joint.line}): mimics {joint.leader!r}, but there is no such joint{near}."
-            )
     if not links:
         raise URDFError(f"the robot {root.text('name', '')!r} has no <link>.")
     notes.issue()
@@ -149,10 +145,10 @@ def _spelling(element: Element, notes: _Notes) -> None:
     for child in element.children if known else ():
         if child.tag in known:
             _spelling(child, notes)
-        elif close := nearest(child.tag, known, 1):
+        elif close := nearest(child.tag, known, 1, _SIMILAR):
             notes.add("unknown elements are ignored", f"{child.where}, perhaps meant as <{close[0]}>")
     for attribute in element.attributes if attributes else ():
-        if attribute not in attributes and (close := nearest(attribute, attributes, 1)):
+        if attribute not in attributes and (close := nearest(attribute, attributes, 1, _SIMILAR)):
             notes.add(
                 "unknown attributes are ignored",
                 f"{element.where} {attribute}={element.attributes[attribute]!r}, perhaps meant as {close[0]!r}",
@@ -294,7 +290,8 @@ def _joint(element: Element, notes: _Notes) -> Joint:
     mimic = element.one("mimic")
     if mimic is not None:
         leader = mimic.name("joint")
-        mimic.number("multiplier", 1.0), mimic.number("offset", 0.0)
+        for attribute in ("multiplier", "offset"):
+            mimic.number(attribute, 0.0)  # not used, but checked
     return Joint(
         name,
         element.line,
