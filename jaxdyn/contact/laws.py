@@ -1,0 +1,225 @@
+"""Traction laws: the stress that the ground exerts on a point of a sole, from how deep the point is and how it moves.
+
+A law sees points alone, and returns force per area (N/m^2). `ContactPatch` and `ContactPoints` integrate it over a surface. For a point contact
+the area is 1, and the constants are those of a spring: N/m in place of N/m^3.
+
+| law | normal stress | friction | pulls | smooth |
+|---|---|---|---|---|
+| `Brush` | spring and damper to the anchor | spring and damper to the anchor, without bound | yes | C-infinity |
+| `UnilateralBrush` | the same, only pushing | the same, cut at the friction cone | no | kinks |
+| `SmoothUnilateral` | softplus of the same | the same, smoothly saturated in the cone | no | C-infinity |
+| `Coulomb` | spring and damper, only pushing | regularised Coulomb: follows the velocity | no | kinks |
+| `SmoothCoulomb` | softplus of the same | regularised Coulomb | no | C-infinity |
+| `HuntCrossley` | power of depth, damping in proportion | regularised Coulomb | no | kink of order `exponent` |
+
+A brush holds on to its anchor (null pose) and does not creep. Regularised Coulomb friction needs no anchor, so a robot may land anywhere,
+but creeps: on a slope with tangent `r * friction`, `r < 1`, it slides for ever at `slip_velocity * r / sqrt(1 - r^2)`.
+
+The laws with kinks are exactly zero above the ground, with all derivatives. The smooth ones fall off as `exp(depth / smoothing)` there, and
+are what to differentiate a landing through: with a hard law the derivative of a discrete bounce is wrong however short the step. Choose
+`smoothing` not below half the impact speed times the time step.
+"""
+
+from __future__ import annotations
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.contact.fields import parameter
+
+Scalar = Float[Array, "..."]
+
+
+class Nodes(eqx.Module):
+    """State of the points of a sole, in world axes.
+
+    `displacement`: from each point to its anchor, m; `velocity`: of the point, m/s; `depth`: below the ground, m, negative above;
+    `normal`: unit normal of the ground, away from it.
+    """
+
+    displacement: Float[Array, "n 3"]
+    velocity: Float[Array, "n 3"]
+    depth: Float[Array, " n"]
+    normal: Float[Array, "n 3"]
+
+
+class TractionLaw(eqx.Module):
+    """A law of contact for points."""
+
+    @abc.abstractmethod
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3"]:
+        """Force per area that the ground exerts on each point, in world axes, N/m^2."""
+
+
+def _dot(a: Array, b: Array) -> Array:
+    return jnp.sum(a * b, axis=-1)
+
+
+def _split(vector: Array, normal: Array) -> tuple[Array, Array]:
+    """Normal component and tangential vector."""
+    along = _dot(vector, normal)
+    return along, vector - along[..., None] * normal
+
+
+def _positive(x: Array) -> Array:
+    """max(x, 0) with derivative 0, not 1/2, at 0."""
+    return jnp.where(x > 0, x, 0)
+
+
+def _limit(vector: Array, bound: Array) -> Array:
+    """The vector, shortened to the length `bound` if it is longer."""
+    square = _dot(vector, vector)
+    inside = square < bound * bound
+    # Where the quotient is not used, or would overflow, it is formed with 1. With bound 0 the derivative is 0, also of the vector 0.
+    root = jnp.sqrt(jnp.where(inside | (square < jnp.finfo(square.dtype).tiny ** 0.5), 1, square))
+    return jnp.where(inside, 1, bound / root)[..., None] * vector
+
+
+def _spring_damper(depth: Array, separation: Array, stiffness: Array, damping: Array) -> Array:
+    """Pushing part of a spring and damper, zero above the ground. It jumps to the damper's stress at touch-down."""
+    return jnp.where(depth > 0, _positive(stiffness * depth - damping * separation), 0)
+
+
+def _soft_spring_damper(depth: Array, separation: Array, stiffness: Array, damping: Array, smoothing: Array) -> Array:
+    """`scale softplus((k depth - gate b separation) / scale)` with `scale = k smoothing` and the damper gated by `sigmoid(depth / smoothing)`.
+
+    At rest it is `k smoothing softplus(depth / smoothing)`; as `smoothing` tends to zero it tends to the pushing part of a spring and damper.
+    The softplus is outermost, so that the stress stays positive however fast the point departs.
+    """
+    scale = stiffness * smoothing
+    gate = jax.nn.sigmoid(depth / smoothing)
+    return scale * jax.nn.softplus((stiffness * depth - gate * damping * separation) / scale)
+
+
+def _viscous_coulomb(slip: Array, pressure: Array, friction: Array, slip_velocity: Array) -> Array:
+    """`-mu p v / sqrt(|v|^2 + v_s^2)`: below the cone, smooth at rest."""
+    return -(friction * pressure / jnp.sqrt(_dot(slip, slip) + slip_velocity**2))[..., None] * slip
+
+
+class Brush(TractionLaw):
+    """Springs and dampers between each point of the sole and its place on the anchored sole: the "continuous" compliant contact.
+
+    Linear in its constants and smooth, but it pulls as well as it pushes and holds sideways without limit; whether there is contact must be
+    decided outside (see `CompliantContact.active`). It ignores the terrain: its ground is the anchor.
+
+    **Arguments:** `stiffness`: N/m^3; `damping`: N s/m^3.
+
+    Source: the continuous contact model of bipedal-locomotion-framework.
+    """
+
+    stiffness: Scalar = parameter("stiffness")
+    damping: Scalar = parameter("damping")
+
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3"]:
+        return self.stiffness * nodes.displacement - self.damping * nodes.velocity
+
+
+class UnilateralBrush(TractionLaw):
+    """A brush that only pushes, with dry friction: the tangential traction is cut at `friction` times the normal stress, point by point.
+
+    **Arguments:** `stiffness`: N/m^3; `damping`: N s/m^3; `friction`: coefficient of dry friction.
+    """
+
+    stiffness: Scalar = parameter("stiffness")
+    damping: Scalar = parameter("damping")
+    friction: Scalar = parameter("friction", default=0.5)
+
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3"]:
+        separation, slip = _split(nodes.velocity, nodes.normal)
+        _, stretch = _split(nodes.displacement, nodes.normal)
+        pressure = _spring_damper(nodes.depth, separation, self.stiffness, self.damping)
+        tangential = _limit(self.stiffness * stretch - self.damping * slip, self.friction * pressure)
+        return pressure[..., None] * nodes.normal + tangential
+
+
+class SmoothUnilateral(TractionLaw):
+    """`UnilateralBrush` without kinks, which it approaches as `smoothing` tends to zero.
+
+    The normal stress is `k smoothing softplus((depth - gated damping) / smoothing)`. With brush traction `t` and bound `s = friction * stress`
+    the friction is `t s / sqrt(|t|^2 + s^2 + tiny^2)`, always inside the cone; `tiny` is a millionth of `k smoothing`.
+
+    **Arguments:** `stiffness`: N/m^3, positive; `damping`: N s/m^3; `friction`: coefficient; `smoothing`: m, positive, the depth over which
+    the contact sets in.
+    """
+
+    stiffness: Scalar = parameter("stiffness")
+    damping: Scalar = parameter("damping")
+    friction: Scalar = parameter("friction", default=0.5)
+    smoothing: Scalar = parameter("smoothing", default=1e-3)
+
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3"]:
+        separation, slip = _split(nodes.velocity, nodes.normal)
+        _, stretch = _split(nodes.displacement, nodes.normal)
+        pressure = _soft_spring_damper(nodes.depth, separation, self.stiffness, self.damping, self.smoothing)
+        tangential = self.stiffness * stretch - self.damping * slip
+        bound = self.friction * pressure
+        tiny = 1e-6 * self.stiffness * self.smoothing
+        share = bound / jnp.sqrt(_dot(tangential, tangential) + bound**2 + tiny**2)
+        return pressure[..., None] * nodes.normal + share[..., None] * tangential
+
+
+class Coulomb(TractionLaw):
+    """A spring and damper that only push, and dry friction regularised over `slip_velocity`; it needs no anchor, and creeps (see the module's text).
+
+    **Arguments:** `stiffness`: N/m^3; `damping`: N s/m^3; `friction`: coefficient; `slip_velocity`: m/s, positive, the speed at which
+    friction reaches 0.7 of its bound.
+    """
+
+    stiffness: Scalar = parameter("stiffness")
+    damping: Scalar = parameter("damping")
+    friction: Scalar = parameter("friction", default=0.5)
+    slip_velocity: Scalar = parameter("slip_velocity", default=1e-2)
+
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3"]:
+        separation, slip = _split(nodes.velocity, nodes.normal)
+        pressure = _spring_damper(nodes.depth, separation, self.stiffness, self.damping)
+        return pressure[..., None] * nodes.normal + _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
+
+
+class SmoothCoulomb(TractionLaw):
+    """`Coulomb` with the normal stress of `SmoothUnilateral`: smooth everywhere, and needs no anchor. The law to optimise a landing with.
+
+    **Arguments:** `stiffness`: N/m^3, positive; `damping`: N s/m^3; `friction`: coefficient; `slip_velocity`: m/s, positive; `smoothing`: m,
+    positive.
+    """
+
+    stiffness: Scalar = parameter("stiffness")
+    damping: Scalar = parameter("damping")
+    friction: Scalar = parameter("friction", default=0.5)
+    slip_velocity: Scalar = parameter("slip_velocity", default=1e-2)
+    smoothing: Scalar = parameter("smoothing", default=1e-3)
+
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3"]:
+        separation, slip = _split(nodes.velocity, nodes.normal)
+        pressure = _soft_spring_damper(nodes.depth, separation, self.stiffness, self.damping, self.smoothing)
+        return pressure[..., None] * nodes.normal + _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
+
+
+class HuntCrossley(TractionLaw):
+    """Stress `k depth^exponent (1 - dissipation * separation speed)`, not below zero, with regularised Coulomb friction.
+
+    It never gains energy, and the stress starts from zero at touch-down whatever the speed.
+
+    **Arguments:** `stiffness`: N/m^(2 + exponent) over an area, N/m^exponent for a point; `dissipation`: s/m; `friction`: coefficient;
+    `exponent`: at least 1 (1.5 for spheres, after Hertz); `slip_velocity`: m/s, positive.
+
+    Source: Hunt and Crossley, Coefficient of restitution interpreted as damping in vibroimpact, 1975.
+    """
+
+    stiffness: Scalar = parameter("stiffness")
+    dissipation: Scalar = parameter("dissipation", default=0.0)
+    friction: Scalar = parameter("friction", default=0.5)
+    exponent: Scalar = parameter("exponent", default=1.5)
+    slip_velocity: Scalar = parameter("slip_velocity", default=1e-2)
+
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3"]:
+        separation, slip = _split(nodes.velocity, nodes.normal)
+        below = nodes.depth > 0
+        # The power of 1 where there is no contact: the derivative with respect to the exponent is a logarithm.
+        spring = jnp.where(below, self.stiffness * jnp.where(below, nodes.depth, 1) ** self.exponent, 0)
+        pressure = spring * _positive(1 - self.dissipation * separation)
+        return pressure[..., None] * nodes.normal + _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
