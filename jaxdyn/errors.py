@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 # What public functions accept where a float array is meant: arrays, tracers, NumPy arrays, Python floats, (nested)
 # lists of them.
@@ -187,4 +188,4 @@ def check_shape(
 
 def is_concrete(array: FloatLike) -> bool:
     """True if the numbers can be read now, that is outside of `jit`, `vmap` and `grad`."""
-    return not isinstance(array, jax.core.Tracer)
+    return not isinstance(array, Tracer)

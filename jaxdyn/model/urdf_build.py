@@ -185,8 +185,9 @@ def composite_inertia(parts: Sequence[tuple[Link, np.ndarray]]) -> tuple[float, 
         return link.mass, link.com, link.inertia
     mass = sum(link.mass for link, _ in parts)
     centers = [pose[:3, :3] @ link.com + pose[:3, 3] for link, pose in parts]
-    # a massless composite keeps its rotor inertia, about its origin
-    com = np.zeros(3) if mass == 0 else sum(link.mass * c for (link, _), c in zip(parts, centers, strict=True)) / mass
+    com = np.zeros(3)  # stays there if the composite is massless
+    for (link, _), center in zip(parts, centers, strict=True):
+        com = com + (link.mass / mass * center if mass else 0.0)
     total = np.zeros((3, 3))
     for (link, pose), center in zip(parts, centers, strict=True):
         d = center - com
