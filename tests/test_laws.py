@@ -62,7 +62,11 @@ def test_smooth_law_tends_to_the_hard_one():
         normal = [float(traction(law, *state)[2]) for law in (hard, SmoothUnilateral(1e5, 1e3, 0.6, 1e-6))]
         assert normal[0] == pytest.approx(normal[1], abs=1.0)
     stuck = 1e-2, (0.0, 0.0, 0.0), (1e-5, 0.0)
-    np.testing.assert_allclose(traction(SmoothUnilateral(1e5, 0.0, 0.6, 1e-6), *stuck), traction(UnilateralBrush(1e5, 0.0, 0.6), *stuck), rtol=1e-4)
+    np.testing.assert_allclose(
+        traction(SmoothUnilateral(1e5, 0.0, 0.6, 1e-6), *stuck),
+        traction(UnilateralBrush(1e5, 0.0, 0.6), *stuck),
+        rtol=1e-4,
+    )
 
 
 def test_brush_friction_is_cut_at_the_cone():
@@ -99,7 +103,9 @@ def test_forces_push_and_stay_inside_the_friction_cone(law):
     assert (np.linalg.norm(t[:, :2], axis=1) <= 0.6 * t[:, 2] * (1 + 1e-14) + 1e-12).all()
     patch = ContactPatch(law, 0.2, 0.1)
     poses = SE3(so3.exp(jnp.asarray(rng.normal(size=(50, 3)) * 0.1)), jnp.asarray(rng.normal(size=(50, 3)) * 0.01))
-    wrench = np.asarray(jax.vmap(lambda pose, v: patch.wrench(pose, v, SE3.identity()))(poses, jnp.asarray(rng.normal(size=(50, 6)))))
+    wrench = np.asarray(
+        jax.vmap(lambda pose, v: patch.wrench(pose, v, SE3.identity()))(poses, jnp.asarray(rng.normal(size=(50, 6))))
+    )
     assert (np.linalg.norm(wrench[:, :2], axis=1) <= 0.6 * wrench[:, 2] + 1e-12).all()
 
 
@@ -149,7 +155,9 @@ def test_gradients_of_a_point_foot_are_finite_and_right(name):
         if case == "far above" or (case == "1 nm above" and name in HARD):
             assert not forces[i].any() and not slopes.any()
         if state["z"] < 0:
-            np.testing.assert_allclose(slopes, differences[i], rtol=1e-4, atol=1e-4 * np.abs(slopes).max(), err_msg=case)
+            np.testing.assert_allclose(
+                slopes, differences[i], rtol=1e-4, atol=1e-4 * np.abs(slopes).max(), err_msg=case
+            )
 
 
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
@@ -158,7 +166,12 @@ def test_every_constant_has_a_finite_derivative_in_single_precision(law):
 
     def total(law, depth):
         zero = jnp.zeros_like(depth)
-        state = Nodes(jnp.stack([zero, zero, depth])[None], jnp.zeros((1, 3), depth.dtype), depth[None], UP[None].astype(depth.dtype))
+        state = Nodes(
+            jnp.stack([zero, zero, depth])[None],
+            jnp.zeros((1, 3), depth.dtype),
+            depth[None],
+            UP[None].astype(depth.dtype),
+        )
         return jnp.sum(law.traction(state))
 
     differentiated = jax.jit(jax.value_and_grad(total))

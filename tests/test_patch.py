@@ -56,7 +56,14 @@ def close(actual, expected, tolerance):
 
 @pytest.mark.parametrize("dtype, tolerance", [(jnp.float64, 1e-15), (jnp.float32, 1e-6)])
 def test_golden_wrench(dtype, tolerance):
-    expected = [0.10465864055508661, 0, -0.20931728111017323, 0.001920251008368921, -0.005537594446431846, -0.0032861029793451097]
+    expected = [
+        0.10465864055508661,
+        0,
+        -0.20931728111017323,
+        0.001920251008368921,
+        -0.005537594446431846,
+        -0.0032861029793451097,
+    ]
     patch = patch_of(GOLDEN, dtype, quadrature=2)
     wrench = wrench_of(patch, *state_of(GOLDEN, dtype))
     assert wrench.dtype == dtype
@@ -98,7 +105,14 @@ def test_rate_is_the_true_rate_also_upside_down(case):
 def test_golden_rate(dtype, tolerance):
     pose, twist, null = state_of(GOLDEN, dtype)
     rate = rate_of(patch_of(GOLDEN, dtype), pose, twist, jnp.ones(6, dtype), null)
-    expected = [-7.328583225179497, 3.1397592166525987, -3.134802444005732, -0.007287087825096273, -0.0128026106989969, 0.01766088061374664]
+    expected = [
+        -7.328583225179497,
+        3.1397592166525987,
+        -3.134802444005732,
+        -0.007287087825096273,
+        -0.0128026106989969,
+        0.01766088061374664,
+    ]
     np.testing.assert_allclose(rate, expected, rtol=0, atol=tolerance)
     upside_down = next(c for c in CASES if c["name"] == "upside_down")
     pose, twist, null = state_of(upside_down, dtype)
@@ -146,7 +160,9 @@ def test_brush_pulls_and_a_unilateral_brush_does_not():
 def test_half_lifted_sole_converges_with_the_quadrature(order, force):
     exact = 71.5607448889777, -4.271402283014
     tilted = SE3(so3.from_rpy(jnp.array([0.0, 0.1, 0.0])), jnp.array([0.0, 0.0, -0.002]))
-    wrench = ContactPatch(UnilateralBrush(1e6, 0.0), 0.2, 0.1, quadrature=order).wrench(tilted, jnp.zeros(6), SE3.identity())
+    wrench = ContactPatch(UnilateralBrush(1e6, 0.0), 0.2, 0.1, quadrature=order).wrench(
+        tilted, jnp.zeros(6), SE3.identity()
+    )
     assert wrench[2] == pytest.approx(force, abs=1e-3)
     assert wrench[2] == pytest.approx(exact[0], rel=3e-3)
     if order == 32:
@@ -189,7 +205,8 @@ def test_far_from_the_origin_the_anchor_keeps_its_digits():
     patch = ContactPatch(Brush(2e6, 0.0), 0.19, 0.09)
     far = jnp.array([1e6, 0.0, 0.0])
     near, away = (
-        wrench_of(patch, SE3(jnp.eye(3), p + jnp.array([0.0, 0.0, -1e-3])), jnp.zeros(6), SE3(jnp.eye(3), p)) for p in (0 * far, far)
+        wrench_of(patch, SE3(jnp.eye(3), p + jnp.array([0.0, 0.0, -1e-3])), jnp.zeros(6), SE3(jnp.eye(3), p))
+        for p in (0 * far, far)
     )
     np.testing.assert_array_equal(near, away)
 
@@ -223,7 +240,9 @@ def test_contacts_of_several_laws_are_computed_together():
     for i, contact in enumerate(contacts):
         alone = contact.wrench(SE3(poses.rotation[i], poses.translation[i]), twists[i])
         np.testing.assert_allclose(together[i], alone, rtol=1e-13)
-    np.testing.assert_allclose(contact_wrenches(contacts[:1], SE3(poses.rotation[:1], poses.translation[:1]), twists[:1]), together[:1])
+    np.testing.assert_allclose(
+        contact_wrenches(contacts[:1], SE3(poses.rotation[:1], poses.translation[:1]), twists[:1]), together[:1]
+    )
 
 
 @pytest.mark.parametrize("rpy", [(0.0, 0.0, 0.0), (0.0, np.pi / 2, 0.0)], ids=["flat", "vertical"])

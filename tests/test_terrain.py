@@ -49,7 +49,8 @@ def test_a_law_on_a_slope_pushes_along_its_normal():
 
 
 @pytest.mark.parametrize(
-    "integrator, limit", [("EmbeddedEuler", 0.01), ("SemiImplicitEuler", 0.0486), ("RKMK4", 0.08527), ("LinearlyImplicit", np.inf)]
+    "integrator, limit",
+    [("EmbeddedEuler", 0.01), ("SemiImplicitEuler", 0.0486), ("RKMK4", 0.08527), ("LinearlyImplicit", np.inf)],
 )
 def test_stable_step_of_the_dropped_box(integrator, limit):
     assert stable_dt(2e5, 2e3, 0.06, 10.0, integrator) == pytest.approx(limit, rel=1e-3)

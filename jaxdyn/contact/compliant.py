@@ -20,12 +20,13 @@ _IDENTITY = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 class CompliantContact(eqx.Module):
     """A compliant contact between a frame of the robot and the ground.
 
-    **Arguments:** `frame`: name of the frame; `law`: a `ContactPatch` or `ContactPoints`, or a traction law, which then acts on the frame's
-    origin alone; `null_position`, `null_rotation`: the anchor, the pose in the world in which a brush is unstressed; `active`: the wrench is
-    multiplied by it: 0 takes the contact away without compiling anew.
+    **Arguments:** `frame`: name of the frame; `law`: a `ContactPatch` or `ContactPoints`, or a traction law, which then
+    acts on the frame's origin alone; `null_position`, `null_rotation`: the anchor, the pose in the world in which a
+    brush is unstressed; `active`: the wrench is multiplied by it: 0 takes the contact away without compiling anew.
 
-    All but `frame` are leaves: they can be differentiated, batched and changed without compiling anew. For a law with regularised
-    friction (`Coulomb`, ...) the anchor only stands for the ground's plane, and not even that if the system has a terrain.
+    All but `frame` are leaves: they can be differentiated, batched and changed without compiling anew. For a law with
+    regularised friction (`Coulomb`, ...) the anchor only stands for the ground's plane, and not even that if the system
+    has a terrain.
     """
 
     frame: str = eqx.field(static=True)
@@ -34,7 +35,9 @@ class CompliantContact(eqx.Module):
     null_rotation: Float[Array, "... 3 3"] = parameter("null_rotation", (3, 3), default=_IDENTITY)
     active: Float[Array, "..."] = parameter("active", default=1.0)
 
-    def __init__(self, frame, law: Surface | TractionLaw, null_position=(0.0, 0.0, 0.0), null_rotation=_IDENTITY, active=1.0):
+    def __init__(
+        self, frame, law: Surface | TractionLaw, null_position=(0.0, 0.0, 0.0), null_rotation=_IDENTITY, active=1.0
+    ):
         if not isinstance(frame, str):
             raise InputError(f"frame: wanted the name of a frame, given {frame!r}.")
         self.frame = frame
@@ -58,7 +61,10 @@ class CompliantContact(eqx.Module):
 
 
 def contact_wrenches(
-    contacts: tuple[CompliantContact, ...], poses: SE3, twists: Float[Array, "contacts 6"], terrain: Terrain | None = None
+    contacts: tuple[CompliantContact, ...],
+    poses: SE3,
+    twists: Float[Array, "contacts 6"],
+    terrain: Terrain | None = None,
 ) -> Float[Array, "contacts 6"]:
     """Wrenches of all contacts on their frames at `poses` (stacked) with MIXED `twists`.
 
@@ -75,7 +81,11 @@ def contact_wrenches(
         leaves = [jax.tree.leaves(contacts[i]) for i in members]
         structure = jax.tree.structure(contacts[members[0]])
         stacked = structure.unflatten([jnp.stack(column) for column in zip(*leaves, strict=True)])
-        here = (poses, twists) if len(groups) == 1 else jax.tree.map(lambda x, m=members: x[jnp.asarray(m)], (poses, twists))
+        here = (
+            (poses, twists)
+            if len(groups) == 1
+            else jax.tree.map(lambda x, m=members: x[jnp.asarray(m)], (poses, twists))
+        )
         parts.append(jax.vmap(CompliantContact.wrench, in_axes=(0, 0, 0, None))(stacked, *here, terrain))
     if len(parts) == 1:
         return parts[0]

@@ -16,10 +16,12 @@ from jaxdyn.errors import FloatLike, as_float_array, check_shape
 def parameter(name: str, shape: tuple[int, ...] | None = (), **options: Any) -> Any:
     """A field of an `eqx.Module` that holds one floating array of a known shape, and is a leaf.
 
-    **Arguments:** `name`: for messages; `shape`: without batch axes; None for any; `options`: `default=` and others of `eqx.field`.
+    **Arguments:** `name`: for messages; `shape`: without batch axes; None for any; `options`: `default=` and others of
+    `eqx.field`.
 
-    Python numbers, integers too (2000 is a stiffness), and lists become arrays of JAX's default float; arrays keep their dtype. What the array
-    has before `shape` are batch axes. The rank is kept beside the field, so that `batch_rollout` can tell which leaves are batched.
+    Python numbers, integers too (2000 is a stiffness), and lists become arrays of JAX's default float; arrays keep
+    their dtype. What the array has before `shape` are batch axes. The rank is kept beside the field, so that
+    `batch_rollout` can tell which leaves are batched.
     """
     rank = None if shape is None else len(shape)
     return eqx.field(converter=_converter(name, shape), metadata={"rank": rank}, **options)
@@ -27,7 +29,10 @@ def parameter(name: str, shape: tuple[int, ...] | None = (), **options: Any) -> 
 
 def _converter(name: str, shape: tuple[int, ...] | None) -> Callable[[FloatLike], jax.Array]:
     def convert(value: FloatLike) -> jax.Array:
-        if not isinstance(value, (jax.Array, np.ndarray, np.generic)) and np.asarray(value, dtype=object).dtype == object:
+        if (
+            not isinstance(value, (jax.Array, np.ndarray, np.generic))
+            and np.asarray(value, dtype=object).dtype == object
+        ):
             value = _integers_to_floats(value)
         array = as_float_array(name, value)
         array = jnp.asarray(array, array.dtype)  # no weak type: it would make the first step of a rollout compile twice

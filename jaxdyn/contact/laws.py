@@ -1,7 +1,7 @@
 """Traction laws: the stress that the ground exerts on a point of a sole, from how deep the point is and how it moves.
 
-A law sees points alone, and returns force per area (N/m^2). `ContactPatch` and `ContactPoints` integrate it over a surface. For a point contact
-the area is 1, and the constants are those of a spring: N/m in place of N/m^3.
+A law sees points alone, and returns force per area (N/m^2). `ContactPatch` and `ContactPoints` integrate it over a
+surface. For a point contact the area is 1, and the constants are those of a spring: N/m in place of N/m^3.
 
 | law | normal stress | friction | pulls | smooth |
 |---|---|---|---|---|
@@ -12,12 +12,13 @@ the area is 1, and the constants are those of a spring: N/m in place of N/m^3.
 | `SmoothCoulomb` | softplus of the same | regularised Coulomb | no | C-infinity |
 | `HuntCrossley` | power of depth, damping in proportion | regularised Coulomb | no | kink of order `exponent` |
 
-A brush holds on to its anchor (null pose) and does not creep. Regularised Coulomb friction needs no anchor, so a robot may land anywhere,
-but creeps: on a slope with tangent `r * friction`, `r < 1`, it slides for ever at `slip_velocity * r / sqrt(1 - r^2)`.
+A brush holds on to its anchor (null pose) and does not creep. Regularised Coulomb friction needs no anchor, so a robot
+may land anywhere, but creeps: on a slope with tangent `r * friction`, `r < 1`, it slides for ever at `slip_velocity * r
+/ sqrt(1 - r^2)`.
 
-The laws with kinks are exactly zero above the ground, with all derivatives. The smooth ones fall off as `exp(depth / smoothing)` there, and
-are what to differentiate a landing through: with a hard law the derivative of a discrete bounce is wrong however short the step. Choose
-`smoothing` not below half the impact speed times the time step.
+The laws with kinks are exactly zero above the ground, with all derivatives. The smooth ones fall off as `exp(depth /
+smoothing)` there, and are what to differentiate a landing through: with a hard law the derivative of a discrete bounce
+is wrong however short the step. Choose `smoothing` not below half the impact speed times the time step.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ Scalar = Float[Array, "..."]
 class Nodes(eqx.Module):
     """State of the points of a sole, in world axes.
 
-    `displacement`: from each point to its anchor, m; `velocity`: of the point, m/s; `depth`: below the ground, m, negative above;
-    `normal`: unit normal of the ground, away from it.
+    `displacement`: from each point to its anchor, m; `velocity`: of the point, m/s; `depth`: below the ground, m,
+    negative above; `normal`: unit normal of the ground, away from it.
     """
 
     displacement: Float[Array, "n 3"]
@@ -85,10 +86,11 @@ def _spring_damper(depth: Array, separation: Array, stiffness: Array, damping: A
 
 
 def _soft_spring_damper(depth: Array, separation: Array, stiffness: Array, damping: Array, smoothing: Array) -> Array:
-    """`scale softplus((k depth - gate b separation) / scale)` with `scale = k smoothing` and the damper gated by `sigmoid(depth / smoothing)`.
+    """`scale softplus((k depth - gate b separation) / scale)` with `scale = k smoothing` and the damper gated by
+    `sigmoid(depth / smoothing)`.
 
-    At rest it is `k smoothing softplus(depth / smoothing)`; as `smoothing` tends to zero it tends to the pushing part of a spring and damper.
-    The softplus is outermost, so that the stress stays positive however fast the point departs.
+    At rest it is `k smoothing softplus(depth / smoothing)`; as `smoothing` tends to zero it tends to the pushing part
+    of a spring and damper. The softplus is outermost, so that the stress stays positive however fast the point departs.
     """
     scale = stiffness * smoothing
     gate = jax.nn.sigmoid(depth / smoothing)
@@ -101,10 +103,12 @@ def _viscous_coulomb(slip: Array, pressure: Array, friction: Array, slip_velocit
 
 
 class Brush(TractionLaw):
-    """Springs and dampers between each point of the sole and its place on the anchored sole: the "continuous" compliant contact.
+    """Springs and dampers between each point of the sole and its place on the anchored sole: the "continuous" compliant
+    contact.
 
-    Linear in its constants and smooth, but it pulls as well as it pushes and holds sideways without limit; whether there is contact must be
-    decided outside (see `CompliantContact.active`). It ignores the terrain: its ground is the anchor.
+    Linear in its constants and smooth, but it pulls as well as it pushes and holds sideways without limit; whether
+    there is contact must be decided outside (see `CompliantContact.active`). It ignores the terrain: its ground is the
+    anchor.
 
     **Arguments:** `stiffness`: N/m^3; `damping`: N s/m^3.
 
@@ -119,7 +123,8 @@ class Brush(TractionLaw):
 
 
 class UnilateralBrush(TractionLaw):
-    """A brush that only pushes, with dry friction: the tangential traction is cut at `friction` times the normal stress, point by point.
+    """A brush that only pushes, with dry friction: the tangential traction is cut at `friction` times the normal
+    stress, point by point.
 
     **Arguments:** `stiffness`: N/m^3; `damping`: N s/m^3; `friction`: coefficient of dry friction.
     """
@@ -139,11 +144,12 @@ class UnilateralBrush(TractionLaw):
 class SmoothUnilateral(TractionLaw):
     """`UnilateralBrush` without kinks, which it approaches as `smoothing` tends to zero.
 
-    The normal stress is `k smoothing softplus((depth - gated damping) / smoothing)`. With brush traction `t` and bound `s = friction * stress`
-    the friction is `t s / sqrt(|t|^2 + s^2 + tiny^2)`, always inside the cone; `tiny` is a millionth of `k smoothing`.
+    The normal stress is `k smoothing softplus((depth - gated damping) / smoothing)`. With brush traction `t` and bound
+    `s = friction * stress` the friction is `t s / sqrt(|t|^2 + s^2 + tiny^2)`, always inside the cone; `tiny` is a
+    millionth of `k smoothing`.
 
-    **Arguments:** `stiffness`: N/m^3, positive; `damping`: N s/m^3; `friction`: coefficient; `smoothing`: m, positive, the depth over which
-    the contact sets in.
+    **Arguments:** `stiffness`: N/m^3, positive; `damping`: N s/m^3; `friction`: coefficient; `smoothing`: m, positive,
+    the depth over which the contact sets in.
     """
 
     stiffness: Scalar = parameter("stiffness")
@@ -163,10 +169,11 @@ class SmoothUnilateral(TractionLaw):
 
 
 class Coulomb(TractionLaw):
-    """A spring and damper that only push, and dry friction regularised over `slip_velocity`; it needs no anchor, and creeps (see the module's text).
+    """A spring and damper that only push, and dry friction regularised over `slip_velocity`; it needs no anchor, and
+    creeps (see the module's text).
 
-    **Arguments:** `stiffness`: N/m^3; `damping`: N s/m^3; `friction`: coefficient; `slip_velocity`: m/s, positive, the speed at which
-    friction reaches 0.7 of its bound.
+    **Arguments:** `stiffness`: N/m^3; `damping`: N s/m^3; `friction`: coefficient; `slip_velocity`: m/s, positive, the
+    speed at which friction reaches 0.7 of its bound.
     """
 
     stiffness: Scalar = parameter("stiffness")
@@ -181,10 +188,11 @@ class Coulomb(TractionLaw):
 
 
 class SmoothCoulomb(TractionLaw):
-    """`Coulomb` with the normal stress of `SmoothUnilateral`: smooth everywhere, and needs no anchor. The law to optimise a landing with.
+    """`Coulomb` with the normal stress of `SmoothUnilateral`: smooth everywhere, and needs no anchor. The law to
+    optimise a landing with.
 
-    **Arguments:** `stiffness`: N/m^3, positive; `damping`: N s/m^3; `friction`: coefficient; `slip_velocity`: m/s, positive; `smoothing`: m,
-    positive.
+    **Arguments:** `stiffness`: N/m^3, positive; `damping`: N s/m^3; `friction`: coefficient; `slip_velocity`: m/s,
+    positive; `smoothing`: m, positive.
     """
 
     stiffness: Scalar = parameter("stiffness")
@@ -200,12 +208,13 @@ class SmoothCoulomb(TractionLaw):
 
 
 class HuntCrossley(TractionLaw):
-    """Stress `k depth^exponent (1 - dissipation * separation speed)`, not below zero, with regularised Coulomb friction.
+    """Stress `k depth^exponent (1 - dissipation * separation speed)`, not below zero, with regularised Coulomb
+    friction.
 
     It never gains energy, and the stress starts from zero at touch-down whatever the speed.
 
-    **Arguments:** `stiffness`: N/m^(2 + exponent) over an area, N/m^exponent for a point; `dissipation`: s/m; `friction`: coefficient;
-    `exponent`: at least 1 (1.5 for spheres, after Hertz); `slip_velocity`: m/s, positive.
+    **Arguments:** `stiffness`: N/m^(2 + exponent) over an area, N/m^exponent for a point; `dissipation`: s/m;
+    `friction`: coefficient; `exponent`: at least 1 (1.5 for spheres, after Hertz); `slip_velocity`: m/s, positive.
 
     Source: Hunt and Crossley, Coefficient of restitution interpreted as damping in vibroimpact, 1975.
     """

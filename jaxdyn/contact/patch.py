@@ -1,15 +1,16 @@
 """Surfaces that touch the ground: a rectangle or a set of points, over which a traction law is integrated to a wrench.
 
-A material point `r` of the sole is at `p + R r` and moves with `v + w x R r`; its anchor is at `p0 + R0 r`, where `(R0, p0)` is the null pose. The
-displacement to the anchor is formed as `(p0 - p) + (R0 - R) r`, which keeps its digits far from the world's origin. The ground is the
-terrain if there is one, else the plane of the anchored sole, with normal `R0 e_z`.
+A material point `r` of the sole is at `p + R r` and moves with `v + w x R r`; its anchor is at `p0 + R0 r`, where `(R0,
+p0)` is the null pose. The displacement to the anchor is formed as `(p0 - p) + (R0 - R) r`, which keeps its digits far
+from the world's origin. The ground is the terrain if there is one, else the plane of the anchored sole, with normal `R0
+e_z`.
 
     f = c sum_j W_j t_j        m = c sum_j W_j (R r_j) x t_j        about the origin of the sole, world axes
 
-with the traction `t_j` of the law at node `r_j` and quadrature weights `W_j`. The factor `c` is `|R_33|` with `projected_area="abs_r33"`: the
-sole's area is projected on the horizontal plane, as in bipedal-locomotion-framework. Such a contact does not conserve energy even without damping
-(tilt a pressed foot, lift it, tilt it back), vanishes for a vertical foot and has a kink there. With `"none"` the factor is 1, and an
-undamped `Brush` conserves energy.
+with the traction `t_j` of the law at node `r_j` and quadrature weights `W_j`. The factor `c` is `|R_33|` with
+`projected_area="abs_r33"`: the sole's area is projected on the horizontal plane, as in bipedal-locomotion-framework.
+Such a contact does not conserve energy even without damping (tilt a pressed foot, lift it, tilt it back), vanishes for
+a vertical foot and has a kink there. With `"none"` the factor is 1, and an undamped `Brush` conserves energy.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Surface(eqx.Module):
     def wrench(self, pose: SE3, twist: Vector6, null: SE3, terrain: Terrain | None = None) -> Vector6:
         """Wrench `[force, moment]` that the ground exerts, world axes, moment about the origin of the sole.
 
-        **Arguments:** `pose`: of the sole in the world; `twist`: its MIXED twist; `null`: its anchor; `terrain`: the ground, if it is not the
-        anchor's plane.
+        **Arguments:** `pose`: of the sole in the world; `twist`: its MIXED twist; `null`: its anchor; `terrain`: the
+        ground, if it is not the anchor's plane.
         """
 
 
@@ -98,9 +99,10 @@ def _gauss(order: int) -> tuple[np.ndarray, np.ndarray]:
 class ContactPatch(Surface):
     """A rectangular sole.
 
-    **Arguments:** `traction`: the law; `length`: along x of the sole, m; `width`: along y, m; `quadrature`: Gauss-Legendre nodes
-    per side. Two are exact for `Brush` (for which a closed form is used anyway); while a part of the sole is lifted, each more costs time and buys
-    accuracy; `projected_area`: `"abs_r33"` or `"none"`, see the module's text.
+    **Arguments:** `traction`: the law; `length`: along x of the sole, m; `width`: along y, m; `quadrature`:
+    Gauss-Legendre nodes per side. Two are exact for `Brush` (for which a closed form is used anyway); while a part of
+    the sole is lifted, each more costs time and buys accuracy; `projected_area`: `"abs_r33"` or `"none"`, see the
+    module's text.
     """
 
     traction: TractionLaw
@@ -139,7 +141,8 @@ class ContactPatch(Surface):
     def density(
         self, xy: Float[Array, "2"], pose: SE3, twist: Vector6, null: SE3, terrain: Terrain | None = None
     ) -> tuple[Vector3, Vector3]:
-        """Force and moment (about the sole's origin) per area of the sole at its point `(x, y, 0)`, world axes; zero outside, edges included.
+        """Force and moment (about the sole's origin) per area of the sole at its point `(x, y, 0)`, world axes; zero
+        outside, edges included.
 
         Neither the area nor the factor `c` is in it.
         """
@@ -153,8 +156,8 @@ class ContactPatch(Surface):
 class ContactPoints(Surface):
     """Points that touch the ground: a point foot, or the corners of a box.
 
-    **Arguments:** `traction`: the law; `points`: (n, 3) in axes of the frame, m; default one point in its origin; `areas`: (n,), the weight of each point;
-    default 1, so that the constants of the law are those of one spring (N/m).
+    **Arguments:** `traction`: the law; `points`: (n, 3) in axes of the frame, m; default one point in its origin;
+    `areas`: (n,), the weight of each point; default 1, so that the constants of the law are those of one spring (N/m).
     """
 
     traction: TractionLaw
@@ -182,7 +185,9 @@ class ContactPoints(Surface):
 #     m = c A / 12 sum_i l_i^2 (k e_i x e0_i + b S(e_i)^2 w),      S(e)^2 w = e (e . w) - w (e . e)
 
 
-def _brush_columns(patch: ContactPatch, pose: SE3, twist: Vector6, null: SE3) -> tuple[Float[Array, "6 2"], Float[Array, ""]]:
+def _brush_columns(
+    patch: ContactPatch, pose: SE3, twist: Vector6, null: SE3
+) -> tuple[Float[Array, "6 2"], Float[Array, ""]]:
     """Matrix of the constants, and the factor `c A` before it."""
     w = twist[3:]
     e, e0 = pose.rotation[:, :2].T, null.rotation[:, :2].T
@@ -204,7 +209,8 @@ def brush_wrench(patch: ContactPatch, pose: SE3, twist: Vector6, null: SE3) -> V
 
 
 def brush_regressor(patch: ContactPatch, pose: SE3, twist: Vector6, null: SE3) -> Float[Array, "6 2"]:
-    """Matrix `Phi` with `wrench = Phi [stiffness, damping]` for a `ContactPatch` with a `Brush`: for identification by least squares."""
+    """Matrix `Phi` with `wrench = Phi [stiffness, damping]` for a `ContactPatch` with a `Brush`: for identification by
+    least squares."""
     columns, factor = _brush_columns(patch, pose, twist, null)
     return factor * columns
 

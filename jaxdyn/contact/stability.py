@@ -37,17 +37,20 @@ _INTEGRATORS = ("SemiImplicitEuler", *_GROWTH, "LinearlyImplicit")
 def stable_dt(
     stiffness: float, damping: float, area: float, effective_mass: float, integrator: str = "SemiImplicitEuler"
 ) -> float:
-    """The longest time step (s) at which a mass on the contact's spring and damper does not blow up; a safe step is a third of it.
+    """The longest time step (s) at which a mass on the contact's spring and damper does not blow up; a safe step is a
+    third of it.
 
-    **Arguments:** `stiffness`: N/m^3 (or N/m for a point with `area=1`); `damping`: N s/m^3; `area`: m^2; `effective_mass`: kg, that the
-    contact feels: about the mass of the foot plus what the leg passes on, and never more than the robot's; `integrator`: name of its class.
+    **Arguments:** `stiffness`: N/m^3 (or N/m for a point with `area=1`); `damping`: N s/m^3; `area`: m^2;
+    `effective_mass`: kg, that the contact feels: about the mass of the foot plus what the leg passes on, and never more
+    than the robot's; `integrator`: name of its class.
 
     **Returns:** infinity for `LinearlyImplicit`; 0 for explicit Euler without damping, which is never stable.
 
-    **Raises:** `UnknownNameError`, and `InputError` for a value that is not positive. Python numbers only: this is for planning, not for tracing.
+    **Raises:** `UnknownNameError`, and `InputError` for a value that is not positive. Python numbers only: this is for
+    planning, not for tracing.
 
-    With `w = sqrt(k A / m)` and `zeta = b A / (2 m w)`: semi-implicit Euler is stable below `(2 / w) (sqrt(1 + zeta^2) - zeta)`; for the others it is the step at
-    which the growth of one of the two modes first reaches 1.
+    With `w = sqrt(k A / m)` and `zeta = b A / (2 m w)`: semi-implicit Euler is stable below `(2 / w) (sqrt(1 + zeta^2)
+    - zeta)`; for the others it is the step at which the growth of one of the two modes first reaches 1.
     """
     if integrator not in _INTEGRATORS:
         raise unknown_name("integrator", integrator, _INTEGRATORS)

@@ -39,7 +39,8 @@ class FlatTerrain(Terrain):
 
 
 class PlaneTerrain(Terrain):
-    """A slope. **Arguments:** `normal`: (3,), away from the ground, of any length, not horizontal; `point`: (3,), a point of the plane, m."""
+    """A slope. **Arguments:** `normal`: (3,), away from the ground, of any length, not horizontal; `point`: (3,), a
+    point of the plane, m."""
 
     normal: Float[Array, "... 3"] = parameter("normal", (3,))
     point: Float[Array, "... 3"] = parameter("point", (3,), default=(0.0, 0.0, 0.0))
@@ -57,12 +58,13 @@ class PlaneTerrain(Terrain):
 
 
 def touchdown_anchor(pose: SE3, terrain: Terrain | None = None) -> SE3:
-    """Anchor (null pose) for a sole that touches down at `pose`: its vertical projection on the ground, turned flat on it with its heading kept.
+    """Anchor (null pose) for a sole that touches down at `pose`: its vertical projection on the ground, turned flat on
+    it with its heading kept.
 
     **Arguments:** `pose`: of the sole in the world; `terrain`: default flat ground at height zero.
 
-    **Returns:** the pose with z along the ground's normal and x along the sole's own x axis projected on the ground. A sole whose x axis is
-    along the normal has no heading: the derivative is not finite there.
+    **Returns:** the pose with z along the ground's normal and x along the sole's own x axis projected on the ground. A
+    sole whose x axis is along the normal has no heading: the derivative is not finite there.
     """
     terrain = FlatTerrain(jnp.zeros((), pose.translation.dtype)) if terrain is None else terrain
     position = pose.translation
