@@ -60,7 +60,8 @@ def axis_rotation(axis: Float[Array, "*batch 3"], angle: Float[Array, " *batch"]
     """
     s, c = jnp.sin(angle)[..., None, None], jnp.cos(angle)[..., None, None]
     outer = axis[..., :, None] * axis[..., None, :]
-    return outer + c * (jnp.eye(3, dtype=axis.dtype) - outer) + s * so3.hat(axis)
+    eye = jnp.broadcast_to(jnp.eye(3, dtype=axis.dtype), outer.shape)
+    return outer + c * (eye - outer) + s * so3.hat(axis)
 
 
 def joint_pose(kind: str, axis: Float[Array, "*batch 3"], q: Float[Array, "*batch nq"]) -> SE3:
