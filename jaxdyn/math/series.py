@@ -55,7 +55,7 @@ def _stumpff_jvp(k, primals, tangents):
 def half_angle_quotient(x: Float[Array, "..."]) -> Float[Array, "..."]:
     r"""``(1 - (a/2) cot(a/2)) / a^2`` with ``x = a^2``: the coefficient of the inverse Jacobian of SO(3).
 
-    1/12 at zero, infinite at a full turn, where the Jacobian is singular.  It equals ``(c_3 - 2 c_4) / (2
+    1/12 at zero, not finite at a full turn, where the Jacobian is singular.  It equals ``(c_3 - 2 c_4) / (2
     c_2)`` because ``(a/2) cot(a/2) = c_1 / (2 c_2)`` and ``2 c_2 - c_1 = x (c_3 - 2 c_4)``.
     """
     return (stumpff(3, x) - 2.0 * stumpff(4, x)) / (2.0 * stumpff(2, x))

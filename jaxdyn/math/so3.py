@@ -279,7 +279,7 @@ def to_rpy(rotation: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3"]:
 def project(matrix: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3 3"]:
     """Nearest rotation to a matrix that is almost one: two Newton-Schulz steps ``X (3 I - X^T X) / 2`` of the polar factor.
 
-    An error ``E`` in orthonormality becomes about ``E^4``; starting within 1e-4 the result is a rotation to
+    An error ``E`` in orthonormality becomes about ``E^4``; starting with singular values within 1e-4 of 1, the result is a rotation to
     double precision.  (Rejected: singular value decomposition, whose derivative is infinite at equal singular
     values.)
     """
