@@ -1,8 +1,9 @@
 """Everything that jaxdyn raises, warns of, or returns as a status.
 
-Two kinds of error exist. A mistake that the shapes, names or files reveal is an exception, raised while JAX traces
-(so also under `jit` and `vmap`); its text names what was given, what was expected, what exists and the nearest match.
-A fault that only the numbers reveal is a `Status`, returned as an integer array, because compiled code cannot raise.
+Two kinds of error exist. A mistake that the shapes, names or files reveal is an exception, raised while JAX
+traces (so also under `jit` and `vmap`); its text names what was given, what was expected, what exists and the
+nearest match. A fault that only the numbers reveal is a `Status`, returned as an integer array, because
+compiled code cannot raise.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-# What public functions accept where a float array is meant: arrays, tracers, NumPy arrays, Python floats, (nested)
-# lists of them.
+# What public functions accept where a float array is meant: arrays, tracers, NumPy arrays, Python floats,
+# (nested) lists of them.
 FloatLike = Any
 
 
@@ -41,7 +42,8 @@ class UnknownNameError(JaxdynError, KeyError):
 
 
 class URDFError(JaxdynError, ValueError):
-    """A robot description cannot be read; the text names the element, the attribute, what stands there and the line."""
+    """A robot description cannot be read; the text names the element, the attribute, what stands there and
+    the line."""
 
 
 class JaxdynWarning(UserWarning):
@@ -126,8 +128,8 @@ def suggestion(given: object, existing: Sequence[str]) -> str:
 def unknown_name(kind: str, given: object, existing: Iterable[str]) -> UnknownNameError:
     """The exception for a name that does not exist, to be raised by the caller.
 
-    **Arguments:** `kind`: what the name should be, such as `"frame"`; `given`: the name that was given; `existing`:
-    the names that exist.
+    **Arguments:** `kind`: what the name should be, such as `"frame"`; `given`: the name that was given;
+    `existing`: the names that exist.
     """
     names = list(existing)
     close = nearest(given, names)
@@ -137,11 +139,12 @@ def unknown_name(kind: str, given: object, existing: Iterable[str]) -> UnknownNa
 
 
 def as_float_array(name: str, array: FloatLike, dtype: Any = None) -> jax.Array:
-    """`array` as a floating JAX array; integers, bools and complex numbers are refused, as they would be truncated or
-    mixed up.
+    """`array` as a floating JAX array; integers, bools and complex numbers are refused, as they would be
+    truncated or mixed up.
 
-    **Arguments:** `name`: of the argument, for the message; `array`: array, tracer, number or (nested) list of floats;
-    `dtype`: dtype for numbers and lists, which have none of their own (default: JAX's default float).
+    **Arguments:** `name`: of the argument, for the message; `array`: array, tracer, number or (nested) list
+    of floats; `dtype`: dtype for numbers and lists, which have none of their own (default: JAX's default
+    float).
 
     **Raises:** `InputError`.
     """
@@ -169,10 +172,11 @@ def check_shape(
 ) -> jax.Array:
     """The argument as a floating JAX array of exactly the expected shape; nothing is broadcast.
 
-    **Arguments:** `name`: of the argument; `array`: what the user gave; `expected_shape`: for one robot, without
-    batch axes; `hint`: one sentence more for the message; `dtype`: for Python numbers and lists.
+    **Arguments:** `name`: of the argument; `array`: what the user gave; `expected_shape`: for one robot,
+    without batch axes; `hint`: one sentence more for the message; `dtype`: for Python numbers and lists.
 
-    **Raises:** `InputError` with the argument's name, the wanted and the given shape; also for integers and bools.
+    **Raises:** `InputError` with the argument's name, the wanted and the given shape; also for integers and
+    bools.
     """
     result = as_float_array(name, array, dtype)
     expected = tuple(expected_shape)

@@ -1,19 +1,18 @@
-"""What each joint type is: its motion, and the operations on its coordinates. All functions act on a stack of joints
-of one type.
+"""What each joint type is: its motion, and the operations on its coordinates. All functions act on a stack of
+joints of one type.
 
-| type | coordinates | velocities, in axes of the child |
-|---|---|---|
-| revolute, continuous | angle about the axis | its rate |
-| prismatic | shift along the axis | its rate |
-| planar | x, y along the in-plane axes u, w of the joint frame; angle about the normal | vx, vy along u, w of the child; omega |
-| spherical | quaternion wxyz | angular velocity |
-| floating | position in the joint frame, quaternion wxyz | linear and angular velocity at the child's origin |
+| type | coordinates | velocities, in axes of the child | |---|---|---| | revolute, continuous | angle about
+the axis | its rate | | prismatic | shift along the axis | its rate | | planar | x, y along the in-plane axes
+u, w of the joint frame; angle about the normal | vx, vy along u, w of the child; omega | | spherical |
+quaternion wxyz | angular velocity | | floating | position in the joint frame, quaternion wxyz | linear and
+angular velocity at the child's origin |
 
-So the motion subspace of every joint is constant in the child's axes. In-plane axes of the normal n: with k the index
-of the largest |n|, u is the coordinate axis (k + 1) mod 3 made orthogonal to n, and w = n x u; n = z gives u = x and
-w = y, n = y gives u = z and w = x.
+So the motion subspace of every joint is constant in the child's axes. In-plane axes of the normal n: with k
+the index of the largest |n|, u is the coordinate axis (k + 1) mod 3 made orthogonal to n, and w = n x u; n =
+z gives u = x and w = y, n = y gives u = z and w = x.
 
-Quaternions need not be of unit length: they are normalised where a rotation is meant, and zero counts as identity.
+Quaternions need not be of unit length: they are normalised where a rotation is meant, and zero counts as
+identity.
 """
 
 from __future__ import annotations
@@ -79,8 +78,8 @@ def joint_pose(kind: str, axis: Float[Array, "*batch 3"], q: Float[Array, "*batc
 
 
 def motion_subspace(kind: str, axis: Float[Array, "*batch 3"]) -> Float[Array, "*batch 6 nv"]:
-    """Twist of the child in its own axes, [linear, angular], per unit of each velocity, for a stack of joints of one
-    type.
+    """Twist of the child in its own axes, [linear, angular], per unit of each velocity, for a stack of joints
+    of one type.
     """
     zero = jnp.zeros_like(axis)
     if kind in ("revolute", "continuous"):
@@ -96,8 +95,8 @@ def motion_subspace(kind: str, axis: Float[Array, "*batch 3"]) -> Float[Array, "
     return jnp.stack([jnp.concatenate(column, axis=-1) for column in columns], axis=-1)
 
 
-# Operations on the coordinates: q (..., nq), v (..., nv). They are those of the group R^n, SO(2), SE(2), SO(3) or
-# SE(3), acting from the right, so v is in axes of the child as above.
+# Operations on the coordinates: q (..., nq), v (..., nv). They are those of the group R^n, SO(2), SE(2),
+# SO(3) or SE(3), acting from the right, so v is in axes of the child as above.
 
 
 def nearest_turn(angle: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -144,8 +143,8 @@ def difference_joint(
     if kind == "planar":
         omega = nearest_turn(q1[..., 2] - q0[..., 2])
         local = _rotate2(-q0[..., 2], q1[..., :2] - q0[..., :2])
-        # the inverse of [[a, -b], [b, a]] at omega is [[h, omega/2], [-omega/2, h]] with h = (omega/2) cot(omega/2) =
-        # a/(a^2 + b^2) omega-free
+        # the inverse of [[a, -b], [b, a]] at omega is [[h, omega/2], [-omega/2, h]] with h = (omega/2)
+        # cot(omega/2) = a/(a^2 + b^2) omega-free
         a, b = _half_turn_factors(omega)
         square = a * a + b * b  # > 0 for |omega| <= pi
         x = (a * local[..., 0] + b * local[..., 1]) / square
@@ -186,8 +185,8 @@ def rates_joint(kind: str, q: Float[Array, "*batch nq"], v: Float[Array, "*batch
 def velocity_joint(
     kind: str, q: Float[Array, "*batch nq"], rates: Float[Array, "*batch nq"]
 ) -> Float[Array, "*batch nv"]:
-    """Velocity of the joint from the time derivative of its coordinates; the part that changes a quaternion's length
-    is ignored.
+    """Velocity of the joint from the time derivative of its coordinates; the part that changes a quaternion's
+    length is ignored.
     """
     if kind == "planar":
         return jnp.concatenate([_rotate2(-q[..., 2], rates[..., :2]), rates[..., 2:]], axis=-1)

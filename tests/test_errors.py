@@ -1,0 +1,100 @@
+"""What users read when something is wrong, and that it can be caught as the usual Python exceptions."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdyn import errors
+from jaxdyn.errors import (
+    InputError,
+    JaxdynError,
+    JaxdynWarning,
+    Status,
+    UnknownNameError,
+    URDFError,
+    check_shape,
+    unknown_name,
+)
+
+
+def test_errors_are_also_the_usual_python_exceptions():
+    assert (
+        issubclass(InputError, ValueError)
+        and issubclass(URDFError, ValueError)
+        and issubclass(UnknownNameError, KeyError)
+    )
+    assert all(issubclass(error, JaxdynError) for error in (InputError, UnknownNameError, URDFError))
+    assert issubclass(JaxdynWarning, UserWarning)
+
+
+def test_an_unknown_name_reads_as_plain_text_with_near_names_and_all_names():
+    text = str(unknown_name("frame", "left_fot", ["left_foot", "right_foot", "head"]))
+    assert text.startswith("unknown frame 'left_fot'. Did you mean 'left_foot'")
+    assert "'head'" in text
+    assert str(unknown_name("frame", "x", [])) == "unknown frame 'x'. There is no frame at all."
+
+
+def test_near_names_ignore_case_and_long_lists_are_cut():
+    assert errors.nearest("TOOL", ["tool", "base"]) == ["tool"]
+    assert errors.listing([f"j{i}" for i in range(20)]).endswith("'j11' and 8 more")
+
+
+@pytest.mark.parametrize("shape", [(2,), (4,), (), (1,), (1, 3), (3, 1)])
+def test_a_wrong_shape_is_refused_with_the_argument_and_both_shapes(shape):
+    with pytest.raises(InputError, match=r"q: wanted shape \(3,\), given shape ") as caught:
+        check_shape("q", jnp.zeros(shape), (3,))
+    assert str(shape) in str(caught.value)
+
+
+def test_a_batch_is_pointed_to_vmap():
+    with pytest.raises(InputError, match=r"jax\.vmap"):
+        check_shape("q", jnp.zeros((5, 3)), (3,))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.zeros(3, int),
+        jnp.zeros(3, jnp.int32),
+        np.zeros(3, bool),
+        [0, 1, 2],
+        np.zeros(3, complex),
+        "abc",
+        None,
+        [[1.0], 2.0],
+    ],
+)
+def test_what_is_not_floating_point_is_refused(bad):
+    with pytest.raises(InputError, match=r"^q: "):
+        check_shape("q", bad, (3,))
+
+
+def test_lists_of_floats_and_of_tracers_are_converted():
+    assert check_shape("q", [0.0, 1, 2], (3,)).dtype == jnp.float64
+    assert check_shape("q", [0.0, 1, 2], (3,), dtype=jnp.float32).dtype == jnp.float32
+    assert check_shape("q", [], (0,)).shape == (0,)
+    assert check_shape("q", np.zeros(3, np.float32), (3,)).dtype == jnp.float32
+    assert jax.grad(lambda x: check_shape("q", [x, 2 * x], (2,)).sum())(1.0) == 3.0
+
+
+def test_shapes_are_refused_while_tracing():
+    with pytest.raises(InputError, match="given shape"):
+        jax.jit(lambda q: check_shape("q", q, (3,)))(jnp.zeros(4))
+    with pytest.raises(InputError, match="given shape"):
+        jax.vmap(lambda q: check_shape("q", q, (3,)))(jnp.zeros((2, 4)))
+
+
+def test_every_status_has_a_remedy_and_zero_is_success():
+    assert Status(0) is Status.OK
+    assert len({status.remedy for status in Status}) == len(Status)
+
+
+def test_warnings_point_at_the_line_of_the_caller():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        errors.warn("careful")
+    assert caught[0].category is JaxdynWarning
+    assert caught[0].filename == __file__ or "jaxtyping" in caught[0].filename
