@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.contact.fields import parameter
@@ -74,20 +77,21 @@ def contact_wrenches(
     for i, contact in enumerate(contacts):
         leaves, structure = jax.tree.flatten(contact.law)
         groups.setdefault((structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)), []).append(i)
+    wrench = jax.vmap(CompliantContact.wrench, in_axes=(0, 0, 0, None))
     parts, order = [], []
     for members in groups.values():
-        order += members
-        # all frames' names are static, hence different structures: stack leaves only
+        # The frames' names are static and differ: stack the leaves only. Nothing below reads the name.
         leaves = [jax.tree.leaves(contacts[i]) for i in members]
         structure = jax.tree.structure(contacts[members[0]])
         stacked = structure.unflatten([jnp.stack(column) for column in zip(*leaves, strict=True)])
-        here = (
-            (poses, twists)
-            if len(groups) == 1
-            else jax.tree.map(lambda x, m=members: x[jnp.asarray(m)], (poses, twists))
-        )
-        parts.append(jax.vmap(CompliantContact.wrench, in_axes=(0, 0, 0, None))(stacked, *here, terrain))
+        state = (poses, twists) if len(groups) == 1 else _rows((poses, twists), members)
+        parts.append(wrench(stacked, *state, terrain))
+        order += members
     if len(parts) == 1:
         return parts[0]
-    back = sorted(range(len(order)), key=order.__getitem__)
-    return jnp.concatenate(parts)[jnp.asarray(back)]
+    return jnp.concatenate(parts)[np.argsort(np.asarray(order))]
+
+
+def _rows(tree: Any, rows: list[int]) -> Any:
+    index = np.asarray(rows)
+    return jax.tree.map(lambda x: x[index], tree)

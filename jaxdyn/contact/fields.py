@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,35 +11,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.errors import FloatLike, as_float_array, check_shape
+from jaxdyn.errors import FloatLike, InputError, as_float_array
+from jaxdyn.model import Model
 
 
-def parameter(name: str, shape: tuple[int, ...] | None = (), **options: Any) -> Any:
+def parameter(name: str, shape: tuple[int | None, ...] = (), **options: Any) -> Any:
     """A field of an `eqx.Module` that holds one floating array of a known shape, and is a leaf.
 
-    **Arguments:** `name`: for messages; `shape`: without batch axes; None for any; `options`: `default=` and others of
-    `eqx.field`.
+    **Arguments:** `name`: for messages; `shape`: without batch axes, None where any length is right; `options`:
+    `default=` and others of `eqx.field`.
 
     Python numbers, integers too (2000 is a stiffness), and lists become arrays of JAX's default float; arrays keep
     their dtype. What the array has before `shape` are batch axes. The rank is kept beside the field, so that
     `batch_rollout` can tell which leaves are batched.
     """
-    rank = None if shape is None else len(shape)
-    return eqx.field(converter=_converter(name, shape), metadata={"rank": rank}, **options)
+    return eqx.field(converter=_converter(name, shape), metadata={"rank": len(shape)}, **options)
 
 
-def _converter(name: str, shape: tuple[int, ...] | None) -> Callable[[FloatLike], jax.Array]:
+def _converter(name: str, shape: tuple[int | None, ...]) -> Callable[[FloatLike], jax.Array]:
     def convert(value: FloatLike) -> jax.Array:
-        if (
-            not isinstance(value, (jax.Array, np.ndarray, np.generic))
-            and np.asarray(value, dtype=object).dtype == object
-        ):
-            value = _integers_to_floats(value)
-        array = as_float_array(name, value)
-        array = jnp.asarray(array, array.dtype)  # no weak type: it would make the first step of a rollout compile twice
-        if shape is not None and array.shape[max(0, array.ndim - len(shape)) :] != shape:
-            array = check_shape(name, array, shape)
-        return array
+        array = as_float_array(name, _integers_to_floats(value))
+        given = array.shape[array.ndim - len(shape) :] if array.ndim >= len(shape) else ()
+        if len(given) != len(shape) or any(want not in (None, got) for want, got in zip(shape, given, strict=True)):
+            wanted = str(tuple("n" if n is None else n for n in shape)).replace("'", "")
+            raise InputError(f"{name}: wanted shape {wanted}, given shape {array.shape}.")
+        return jnp.asarray(array, array.dtype)  # not weakly typed: that would make the first step compile twice
 
     return convert
 
@@ -49,6 +46,55 @@ def _integers_to_floats(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def leaf_ranks(tree: Any) -> list[int | None]:
+    """The rank without batch axes of each leaf of a pytree, in the order of `jax.tree.leaves`; None where no field tells."""
+    return [_rank(tree, path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+
+
+def _rank(node: Any, path: tuple) -> int | None:
+    for i, key in enumerate(path):
+        if isinstance(node, Model):
+            return _MODEL_RANKS[".".join(k.name for k in path[i:])]
+        if isinstance(node, eqx.Module):
+            if i == len(path) - 1:
+                fields = {field.name: field for field in dataclasses.fields(node)}
+                return fields[key.name].metadata.get("rank")
+            node = getattr(node, key.name)
+        elif isinstance(key, jax.tree_util.SequenceKey):
+            node = node[key.idx]
+        elif isinstance(key, jax.tree_util.DictKey):
+            node = node[key.key]
+        else:
+            return None
+    return None
+
+
+_MODEL_RANKS = {
+    "joint_placement.rotation": 3,
+    "joint_placement.translation": 2,
+    "joint_axis": 2,
+    "inertia.mass": 1,
+    "inertia.com": 2,
+    "inertia.inertia": 3,
+    "gravity": 1,
+    "armature": 1,
+    "damping": 1,
+    "friction": 1,
+    "lower": 1,
+    "upper": 1,
+    "velocity_limit": 1,
+    "effort_limit": 1,
+    "frame_placement.rotation": 3,
+    "frame_placement.translation": 2,
+    "shape_placement.rotation": 3,
+    "shape_placement.translation": 2,
+    "shape_size": 2,
+    "shape_color": 2,
+}
+
+
 def cast(tree: Any, dtype: Any) -> Any:
     """The pytree with every floating array in `dtype`, none of them weakly typed."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype) if eqx.is_inexact_array_like(leaf) else leaf, tree)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, dtype) if isinstance(leaf, (jax.Array, np.ndarray)) else leaf, tree
+    )

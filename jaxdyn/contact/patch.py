@@ -161,8 +161,8 @@ class ContactPoints(Surface):
     """
 
     traction: TractionLaw
-    points: Float[Array, "... n 3"] = parameter("points", None, default=((0.0, 0.0, 0.0),))
-    areas: Float[Array, "... n"] = parameter("areas", None, default=None)
+    points: Float[Array, "... n 3"] = parameter("points", (None, 3))
+    areas: Float[Array, "... n"] = parameter("areas", (None,))
 
     def __init__(self, traction: TractionLaw, points=((0.0, 0.0, 0.0),), areas=None):
         self.traction = traction
@@ -170,10 +170,8 @@ class ContactPoints(Surface):
         self.areas = jnp.ones(np.shape(points)[:-1], getattr(points, "dtype", None)) if areas is None else areas
 
     def __check_init__(self) -> None:
-        if self.points.ndim < 2 or self.points.shape[-1] != 3 or self.points.shape[:-1] != self.areas.shape:
-            raise InputError(
-                f"points, areas: wanted shapes (n, 3) and (n,), given {self.points.shape} and {self.areas.shape}."
-            )
+        if self.points.shape[:-1] != self.areas.shape:
+            raise InputError(f"areas: wanted shape {self.points.shape[:-1]} as points, given {self.areas.shape}.")
 
     def wrench(self, pose: SE3, twist: Vector6, null: SE3, terrain: Terrain | None = None) -> Vector6:
         return surface_wrench(self.traction, self.points, self.areas, pose, twist, null, terrain)

@@ -1,0 +1,172 @@
+"""Dynamics of a robot in its own coordinates: `M(q) v_dot = tau - h(q, v)`, for robots that are fixed to the world.
+
+The base stands still, in the world's frame; gravity is in world axes. (The state's order is positions, then velocities,
+as the names say. In bipedal-locomotion-framework the elements are read in the other order than they are named.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.algorithms.forward_dynamics import aba
+from jaxdyn.algorithms.inverse_dynamics import generalized_force, joint_friction_torque, nonlinear_effects
+from jaxdyn.algorithms.kinematics import forward_kinematics
+from jaxdyn.algorithms.mass_matrix import crba
+from jaxdyn.contact.compliant import contact_wrenches
+from jaxdyn.contact.fields import cast
+from jaxdyn.contact.terrain import Terrain
+from jaxdyn.errors import FloatLike, InputError, check_shape
+from jaxdyn.math import SE3, so3
+from jaxdyn.model import Model, normalize
+from jaxdyn.systems.contacts import (
+    Contacts,
+    bodies_of,
+    checked_contacts,
+    contact_frames,
+    sum_on_bodies,
+)
+from jaxdyn.systems.system import (
+    FixedBaseDerivative,
+    FixedBaseState,
+    Input,
+    System,
+    check_leaves,
+    check_regularization,
+    has_floating_root,
+    inputs_of,
+    is_flat,
+    joint_chart_rate,
+    joint_displacement,
+    joint_rates,
+    move_joints,
+)
+
+
+class FixedBaseDynamics(System):
+    """`x_dot = f(x, u, t)` of a robot fixed to the world, with `FixedBaseState`.
+
+    **Arguments:**
+
+    - `model`: loaded with a fixed root.
+    - `contacts`: compliant contacts with the ground, if any.
+    - `gravity`: (3,), world axes, m/s^2; default: the model's.
+    - `mass_regularization`: (nv, nv), symmetric, added to the mass matrix.
+    - `terrain`: the ground for contacts that do not carry it with them; default: the plane of each anchor.
+    - `armature`: (nv,), rotor inertia of the joints, in place of the model's.
+    - `joint_friction`: whether the model's joint damping and friction act. Default: they do not, only `torque` does.
+
+    **Raises:** `InputError` at construction for a model with a floating root, a gravity that is not a vector, a frame
+    that does not exist, or a wrong shape; at a call for vectors of a wrong length.
+    """
+
+    model: Model
+    contacts: Contacts
+    terrain: Terrain | None
+    mass_regularization: Float[Array, "... nv nv"] | None = eqx.field(metadata={"rank": 2})
+    joint_friction: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        model: Model,
+        contacts: Any = (),
+        *,
+        gravity: FloatLike | None = None,
+        mass_regularization: FloatLike | None = None,
+        terrain: Terrain | None = None,
+        armature: FloatLike | None = None,
+        joint_friction: bool = False,
+    ):
+        if has_floating_root(model):
+            raise InputError('model: its root is floating; use FloatingBaseDynamics, or load it with root="fixed".')
+        dtype = model.dtype
+        if gravity is not None:
+            gravity = check_shape("gravity", gravity, (3,), "It is a vector in world axes.", dtype=dtype).astype(dtype)
+            model = eqx.tree_at(lambda m: m.gravity, model, gravity)
+        if armature is not None:
+            armature = check_shape("armature", armature, (model.nv,), dtype=dtype).astype(dtype)
+            model = eqx.tree_at(lambda m: m.armature, model, armature)
+        if mass_regularization is not None:
+            mass_regularization = check_regularization(mass_regularization, model.nv, dtype)
+        self.model = model
+        self.contacts = checked_contacts(model, contacts)
+        self.terrain = None if terrain is None else cast(terrain, dtype)
+        self.mass_regularization = mass_regularization
+        self.joint_friction = joint_friction
+
+    @property
+    def n(self) -> int:
+        """Number of joint velocities."""
+        return self.model.nv
+
+    def __call__(self, x: FixedBaseState, u: Any, t: FloatLike = 0.0) -> FixedBaseDerivative:
+        """Time derivative of `x` under `u` (an `Input`, or a bare torque vector) at time `t`, which nothing depends on."""
+        acceleration = self.acceleration(x, u, t)
+        return FixedBaseDerivative(joint_rates(self.model, x.joint_position, x.joint_velocity), acceleration)
+
+    def acceleration(self, x: FixedBaseState, u: Any, t: FloatLike = 0.0) -> Float[Array, " nv"]:
+        u = self._checked(x, u)
+        q, v, torque = x.joint_position, x.joint_velocity, u.torque
+        if self.joint_friction:
+            torque = torque + joint_friction_torque(self.model, v)
+        wrenches = self._body_wrenches(x, u) if u.contacts else None
+        if self.mass_regularization is None:
+            return aba(self.model, q, v, torque, wrenches)
+        right = torque - nonlinear_effects(self.model, q, v)
+        if wrenches is not None:
+            right = right + generalized_force(self.model, q, wrenches)
+        factor = jax.scipy.linalg.cho_factor(crba(self.model, q) + self.mass_regularization, lower=True)
+        return jax.scipy.linalg.cho_solve(factor, right)
+
+    def velocity(self, x: FixedBaseState) -> Float[Array, " nv"]:
+        return x.joint_velocity
+
+    def displace(
+        self, x: FixedBaseState, displacement: Float[Array, " nv"], velocity: Float[Array, " nv"]
+    ) -> FixedBaseState:
+        return FixedBaseState(move_joints(self.model, x.joint_position, displacement), velocity)
+
+    def displacement(self, x0: FixedBaseState, x1: FixedBaseState) -> Float[Array, " nv"]:
+        return joint_displacement(self.model, x0.joint_position, x1.joint_position)
+
+    def chart_rate(self, displacement: Float[Array, " nv"], velocity: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        return joint_chart_rate(self.model, displacement, velocity)
+
+    def project(self, x: FixedBaseState) -> FixedBaseState:
+        if is_flat(self.model):
+            return x
+        return FixedBaseState(normalize(self.model, x.joint_position), x.joint_velocity)
+
+    def contact_states(self, x: FixedBaseState, u: Any = None) -> tuple[SE3, Float[Array, "contacts 6"]]:
+        """World poses and MIXED twists of the contacts' frames, stacked in the order of the contacts."""
+        u = self._checked(x, u)
+        return contact_frames(
+            self.model, u.contacts, forward_kinematics(self.model, x.joint_position, x.joint_velocity)
+        )
+
+    def contact_wrenches(self, x: FixedBaseState, u: Any = None) -> Float[Array, "contacts 6"]:
+        """Wrenches `[force, moment]` of the ground on each contact's frame: world axes, moment about the frame's origin."""
+        u = self._checked(x, u)
+        if not u.contacts:
+            return jnp.zeros((0, 6), x.joint_velocity.dtype)
+        return contact_wrenches(u.contacts, *self.contact_states(x, u), self.terrain)
+
+    def _checked(self, x: FixedBaseState, u: Any) -> Input:
+        if not isinstance(x, FixedBaseState):
+            raise InputError(f"x: wanted a FixedBaseState, given {type(x).__name__}.")
+        check_leaves(x, {"joint_position": (self.model.nq,), "joint_velocity": (self.model.nv,)})
+        u = inputs_of(u, self.n, x.joint_velocity.dtype)
+        contacts = self.contacts if u.contacts is None else checked_contacts(self.model, u.contacts)
+        return Input(u.torque.astype(x.joint_velocity.dtype), contacts)
+
+    def _body_wrenches(self, x: FixedBaseState, u: Input) -> Float[Array, "bodies 6"]:
+        kinematics = forward_kinematics(self.model, x.joint_position, x.joint_velocity)
+        pose, twist = contact_frames(self.model, u.contacts, kinematics)
+        wrench = contact_wrenches(u.contacts, pose, twist, self.terrain)
+        arms = pose.translation - kinematics.translation[bodies_of(self.model, u.contacts)]
+        moment = wrench[:, 3:] + so3.cross(arms, wrench[:, :3])
+        return sum_on_bodies(self.model, u.contacts, jnp.concatenate([wrench[:, :3], moment], axis=-1))
