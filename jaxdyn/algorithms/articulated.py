@@ -1,0 +1,220 @@
+"""Articulated-body recursion, batch last: a factor of the inverse mass matrix that costs O(nv), its solves, and the dense inverse.
+
+In world axes about one point the recursion has no transforms (Featherstone, Rigid Body Dynamics Algorithms, chapter 7). For the joint of a body with axes S (6 x k), articulated inertia I^A of body and subtree, armature R:
+
+    U = I^A S,   D = S^T U + R,   K = D^{-1} U^T,   contribution to the parent:  I^A - U K
+
+The joint-space inertia matrix is then M = L^T blkdiag(D) L with L unit lower triangular by joints and L_ij = K_i S_j for j above i; L^{-1} follows by carrying the accelerations that unit motions cause
+outwards: a motion of dof j moves body i by alpha_ij, and L^{-1}_ij = -K_i alpha_pj with p the parent of i.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn.algorithms import world
+from jaxdyn.algorithms.bodies import Bodies
+from jaxdyn.algorithms.configuration import Configuration
+from jaxdyn.algorithms.gradients import derivatives_at
+from jaxdyn.algorithms.world import Geometry, Inertias
+from jaxdyn.math.batching import materialize
+from jaxdyn.math.stacked import Stack, hat, join, spd_inverse, take, widen, widest
+from jaxdyn.model.schedule import Level, Schedule, schedule
+from jaxdyn.model.tree import Tree
+
+
+class JointFactor(NamedTuple):
+    """For a group of m bodies with k degrees of freedom each: axes S, U (m, k, 6, B), D^{-1} (m, k, k, B) and K (m, k, 6, B)."""
+
+    axes: Stack
+    u: Stack
+    d_inverse: Stack
+    k: Stack
+
+
+Factor = list[list[JointFactor]]
+"""One list of groups per level."""
+
+
+def spatial_matrices(body: Inertias) -> Stack:
+    """Inertias about O as (n, 6, 6, B)."""
+    m, c = body.mass, body.com
+    eye = jnp.eye(3, dtype=c.dtype)[None, :, :, None]
+    mass = m[:, None, None] * eye
+    cx = hat(c)
+    moment = m[:, None, None] * cx
+    square = sum(c[:, i] * c[:, i] for i in range(3))
+    about = body.about_com + (m * square)[:, None, None] * eye - m[:, None, None] * (c[:, :, None] * c[:, None])
+    width = widest(about, moment, mass)
+    top = join([widen(mass, width), -moment], 2)
+    return join([top, join([moment, about], 2)], 1)
+
+
+def factor(bodies: Bodies, at: Geometry, matrices: Stack) -> Factor:
+    """The articulated factor from the bodies' inertia matrices (n, 6, 6, B)."""
+    order = schedule(bodies.tree)
+    armature = take(bodies.armature, order.dofs)
+
+    def step(level: Level, below: Stack | None):
+        inertia = level.of(matrices) if below is None else level.of(matrices) + below
+        parts, messages = [], []
+        for group in level.groups:
+            i_a, s = group.bodies(inertia), group.dofs(at.axes)
+            u = materialize(sum(i_a[:, None, :, j] * s[:, :, None, j] for j in range(6)))
+            d = sum(s[:, :, None, j] * u[:, None, :, j] for j in range(6))
+            rotor = group.dofs(armature)
+            eye = jnp.eye(group.size, dtype=d.dtype)[None, :, :, None]
+            d_inverse = materialize(spd_inverse(d + eye * rotor[:, :, None]))
+            k = materialize(sum(d_inverse[:, :, None, j] * u[:, None, j] for j in range(group.size)))
+            parts.append(JointFactor(s, u, d_inverse, k))
+            if level.depth:
+                messages.append(i_a - sum(u[:, j, :, None] * k[:, j, None] for j in range(group.size)))
+        return materialize(join(messages)) if messages else None, parts
+
+    return order.scan_up(step)
+
+
+def solve(tree: Tree, parts: Factor, tau: Stack) -> Stack:
+    """M^{-1} tau: (nv, B) -> (nv, B), both in the order of the tree."""
+    order = schedule(tree)
+    if order.n == 0:
+        return tau
+    loads = _inwards(order, parts, take(tau, order.dofs))
+    results: list[Stack] = []
+
+    def step(level: Level, above: Stack | None) -> Stack:
+        motions = []
+        for part, group, a in zip(parts[level.depth], level.groups, loads[level.depth], strict=True):
+            moved = None if above is None else group.bodies(above)
+            if moved is not None:
+                a = a - sum(part.k[:, :, j] * moved[:, None, j] for j in range(6))
+            a = materialize(a)
+            own = sum(part.axes[:, j] * a[:, j, None] for j in range(group.size))
+            motions.append(own if moved is None else moved + own)
+            results.append(a.reshape(-1, a.shape[-1]))
+        return join(motions)
+
+    order.scan_down(step)
+    return take(join(results), order.dof_rank)
+
+
+def _inwards(order: Schedule, parts: Factor, tau: Stack) -> list[list[Stack]]:
+    """D^{-1} (tau - S^T p) of each group, p the force that the subtree hands on."""
+
+    def step(level: Level, below: Stack | None):
+        loads, messages = [], []
+        for part, group in zip(parts[level.depth], level.groups, strict=True):
+            t = group.dofs(tau)
+            p = None if below is None else group.bodies(below)
+            if p is not None:
+                t = t - sum(part.axes[:, :, j] * p[:, None, j] for j in range(6))
+            t = materialize(t)
+            loads.append(sum(part.d_inverse[:, :, j] * t[:, j, None] for j in range(group.size)))
+            handed = sum(part.k[:, j] * t[:, j, None] for j in range(group.size))
+            messages.append(handed if p is None else p + handed)
+        return join(messages) if level.depth else None, loads
+
+    return order.scan_up(step)
+
+
+def inverse_factor(tree: Tree, parts: Factor) -> tuple[Stack, Stack]:
+    """L^{-1} and L^{-1} blkdiag(D)^{-1}: (nv, nv, B) each; rows in the order of the tree, columns in that of its `Schedule`.
+
+    Only motions of a body's ancestors reach it: each level carries one slot per ancestor, not one per column.
+    """
+    order = schedule(tree)
+    n = tree.nv
+    width, dtype = parts[0][0].k.shape[-1], parts[0][0].k.dtype
+    rows: list[Stack] = []
+    where = np.full((n, n), -1)
+    used = 0
+    # columns[b]: degrees of freedom that the slots of body b of the level above stand for, -1 for padding
+    columns: list[list[int]] = []
+    motions: Stack | None = None
+    for level in order.levels:
+        above = None if motions is None else take(motions, level.parent)
+        inherited = [columns[p] for p in level.parent] if level.depth else [[]] * (level.stop - level.start)
+        columns, states = [], []
+        for part, group in zip(parts[level.depth], level.groups, strict=True):
+            k, slots = group.size, len(inherited[0])
+            own = part.axes
+            if above is not None:
+                moved = group.bodies(above)
+                row = materialize(-sum(part.k[:, :, None, j] * moved[:, None, :, j] for j in range(6)))
+                own = join([moved + sum(own[:, j, None] * row[:, j, :, None] for j in range(k)), own], 1)
+                rows.append(row.reshape(-1, width))
+            states.append(own)
+            for b in range(group.count):
+                first = group.dof + b * k
+                for j in range(k):
+                    for slot, column in enumerate(inherited[group.first + b]):
+                        if column >= 0:
+                            where[first + j, column] = used + (b * k + j) * slots + slot
+                columns.append([*inherited[group.first + b], *range(first, first + k)])
+            used += group.count * k * slots
+        wide = max(x.shape[1] for x in states)
+        motions = materialize(join([_pad_slots(x, wide) for x in states]))
+        columns = [[-1] * (wide - len(c)) + c for c in columns]
+    where[where < 0] = used
+    np.fill_diagonal(where, used + 1)
+    pool = join([*rows, jnp.zeros((1, width), dtype), jnp.ones((1, width), dtype)])
+    inverse = materialize(take(pool, where[order.dof_rank])).reshape(n, n, width)
+    scaled = []
+    for level in order.levels:
+        for part, group in zip(parts[level.depth], level.groups, strict=True):
+            m, k = group.count, group.size
+            block = inverse[:, group.dof : group.dof + m * k].reshape(n, m, k, width)
+            result = sum(block[:, :, j, None] * part.d_inverse[None, :, j] for j in range(k))
+            scaled.append(result.reshape(n, m * k, width))
+    return inverse, materialize(join(scaled, 1))
+
+
+def _pad_slots(motions: Stack, slots: int) -> Stack:
+    missing = slots - motions.shape[1]
+    return motions if not missing else jnp.pad(motions, ((0, 0), (missing, 0), (0, 0), (0, 0)))
+
+
+def mass_inverse(tree: Tree, parts: Factor) -> Stack:
+    """M^{-1} = L^{-1} blkdiag(D)^{-1} L^{-T}: (nv, nv, B), in the order of the tree."""
+    lower, scaled = inverse_factor(tree, parts)
+    return sum(scaled[:, k, None] * lower[None, :, k] for k in range(tree.nv))
+
+
+def forward_dynamics_kernel(tree: Tree, bodies: Bodies, q: Configuration, v: Stack, tau: Stack) -> Stack:
+    """Accelerations (nv, B): the bias by Newton-Euler, then the articulated factor and one solve."""
+    at = world.geometry(bodies, q)
+    twist, own = world.velocities(tree, at, v)
+    bias_acceleration = world.accelerations(bodies, at, twist, own, None)
+    bias = world.joint_forces(tree, at, schedule(tree).sum_up(world.body_forces(bodies, at, twist, bias_acceleration)))
+    parts = factor(bodies, at, spatial_matrices(world.inertias(bodies, at)))
+    return solve(tree, parts, tau - bias)
+
+
+def mass_inverse_kernel(tree: Tree, bodies: Bodies, q: Configuration) -> Stack:
+    """M^{-1} (nv, nv, B)."""
+    if tree.nv == 0:
+        return jnp.zeros((0, 0, 1), bodies.gravity.dtype)
+    at = world.geometry(bodies, q)
+    return mass_inverse(tree, factor(bodies, at, spatial_matrices(world.inertias(bodies, at))))
+
+
+def forward_dynamics_derivatives(
+    tree: Tree, bodies: Bodies, q: Configuration, v: Stack, a: Stack
+) -> tuple[Stack, Stack, Stack]:
+    """da/dq, da/dv and M^{-1} = da/dtau at the accelerations `a`: (nv, nv, B) each, q in tangent space."""
+    if tree.nv == 0:
+        empty = jnp.zeros((0, 0, 1), bodies.gravity.dtype)
+        return empty, empty, empty
+    at = world.geometry(bodies, q)
+    twist, own = world.velocities(tree, at, v)
+    acceleration = world.accelerations(bodies, at, twist, own, a)
+    d_q, d_v, _ = derivatives_at(tree, bodies, at, twist, own, acceleration)
+    parts = factor(bodies, at, spatial_matrices(world.inertias(bodies, at)))
+    inverse = materialize(mass_inverse(tree, parts))
+    n = tree.nv
+    both = materialize(join([d_q, d_v], 1))
+    both = -sum(inverse[:, k, None] * both[k][None] for k in range(n))
+    return both[:, :n], both[:, n:], inverse

@@ -1,0 +1,71 @@
+"""Forward dynamics and the inverse of the mass matrix."""
+
+from __future__ import annotations
+
+from jaxtyping import Array, Float
+
+from jaxdyn.algorithms.articulated import forward_dynamics_derivatives, forward_dynamics_kernel, mass_inverse_kernel
+from jaxdyn.algorithms.bodies import bodies_of
+from jaxdyn.algorithms.configuration import Configuration, as_configuration, tangent_of
+from jaxdyn.algorithms.gradients import contract, without
+from jaxdyn.algorithms.inverse_dynamics import generalized_force
+from jaxdyn.algorithms.world import rnea_kernel
+from jaxdyn.errors import FloatLike, check_shape
+from jaxdyn.math import batching
+from jaxdyn.math.stacked import Stack
+from jaxdyn.model.model import Model
+from jaxdyn.model.tree import Tree
+
+
+def _aba_rule(tree: Tree, arguments, tangents, a: Stack) -> Stack:
+    """a = FD(model, q, v, tau) solves ID(model, q, v, a) = tau, so da = dFD/dq dq + dFD/dv dv + M^{-1} (d tau - dID of the model's change)."""
+    bodies, q, v, tau = arguments
+    dq, dv, d_tau = tangent_of(tree, q, tangents[1]), tangents[2], tangents[3]
+    by_q, by_v, inverse = batching.call(forward_dynamics_derivatives, None, tree, bodies, q, v, a)
+    of_model = batching.push_forward(rnea_kernel, tree, (bodies, q, v, a), (tangents[0], without(q), None, None))
+    if of_model is not None:
+        d_tau = -of_model if d_tau is None else d_tau - of_model
+    total = None
+    for matrix, change in ((by_q, dq), (by_v, dv), (inverse, d_tau)):
+        if change is not None:
+            part = contract(matrix, change)
+            total = part if total is None else total + part
+    return total
+
+
+_aba = batching.batch_last(forward_dynamics_kernel, _aba_rule)
+_minv = batching.batch_last(mass_inverse_kernel)
+
+
+def aba(
+    model: Model, q: FloatLike | Configuration, v: FloatLike, tau: FloatLike, wrenches: FloatLike | None = None
+) -> Float[Array, " nv"]:
+    """Forward dynamics: the accelerations a = M(q)^{-1} (tau - h(q, v) + sum of J_b^T w_b).
+
+    **Arguments:** `model`; `q` (nq,) or `Configuration`; `v` (nv,); `tau` (nv,) N m or N, the first six entries, the wrench on a floating base, included; `wrenches` (n_bodies, 6):
+    environment on robot, MIXED (see `generalized_force`).
+
+    **Returns:** `a` (nv,), rad/s^2 or m/s^2 (floating joint: time derivative of the LOCAL body twist). Armature counts, joint damping and dry friction do not
+    (`joint_friction_torque`). Where the mass matrix is singular (massless leaves without armature) entries are infinite or NaN; `mass_matrix_status` tells.
+
+    **Raises:** `InputError` for a wrong shape or dtype.
+
+    Source: articulated body algorithm, Featherstone, Rigid Body Dynamics Algorithms, 7.3; here in world axes. Derivatives are analytical (see `aba_derivatives`).
+    """
+    q = as_configuration(model, q)
+    v, tau = check_shape("v", v, (model.nv,)), check_shape("tau", tau, (model.nv,))
+    if wrenches is not None:
+        tau = tau + generalized_force(model, q, wrenches)
+    return _aba(model.tree, bodies_of(model), q, v, tau)
+
+
+def forward_dynamics(
+    model: Model, q: FloatLike | Configuration, v: FloatLike, tau: FloatLike, wrenches: FloatLike | None = None
+) -> Float[Array, " nv"]:
+    """Another name of `aba`."""
+    return aba(model, q, v, tau, wrenches)
+
+
+def compute_minv(model: Model, q: FloatLike | Configuration) -> Float[Array, "nv nv"]:
+    """Inverse of the joint-space inertia matrix without forming that matrix. (nv, nv)."""
+    return _minv(model.tree, bodies_of(model), as_configuration(model, q))

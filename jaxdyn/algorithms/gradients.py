@@ -1,0 +1,201 @@
+"""Closed-form derivatives of inverse and forward dynamics, batch last, and the small tools that derivative rules share.
+
+With S_j a motion axis, V and A the twist and (minus gravity) acceleration of a body about O, p the parent of j's body, and composite quantities (superscript c) summed over
+the body and all that hangs on it:
+
+    P_j = V_p x S_j          Q_j = A_p x S_j + V_p x P_j          D_j = V_b x S_j         (b the body of j)
+
+    row i at or below j's body:       d tau_i / dq_j = (2B_i^c)^T S_i . P_j + I_i^c S_i . Q_j        d tau_i / dv_j = (2B_i^c)^T S_i . S_j + I_i^c S_i . (P_j + D_j)
+    row i strictly above j's body:    d tau_i / dq_j = S_i . (2B_j^c P_j + I_j^c Q_j + S_j x* f_j^c) d tau_i / dv_j = S_i . (2B_j^c S_j + I_j^c (P_j + D_j))
+
+where 2B x = V x* (I x) - I (V x x) + x x* (I V) is a body's velocity-product matrix (Singh, Russell and Wensing, Efficient analytical derivatives of rigid-body dynamics using
+spatial vector algebra, 2022). About a common point and in world axes its columns for linear x vanish. With l and k the linear and angular momentum, h = m c the first moment, J the
+inertia about O, v and w the parts of V:
+
+    2B x = [-2 l x x_a, N x_a],      N = 2 (v.h) 1 - v h^T - h v^T + w^ J + (w^ J)^T - k^
+
+(expand with the Jacobi identity), so that B^c is twelve sums: l, k and the symmetric part of N.
+
+d FD follows from d ID: at tau = ID(q, v, a), da = M^{-1} (d tau - dID/dq dq - dID/dv dv).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxdyn.algorithms import world
+from jaxdyn.algorithms.bodies import Bodies
+from jaxdyn.algorithms.configuration import Configuration
+from jaxdyn.algorithms.world import Geometry, Inertias
+from jaxdyn.math.batching import materialize
+from jaxdyn.math.stacked import (
+    Stack, constant, cross, dot, force_cross, join, motion_cross, pairs, pile, take,
+)  # fmt: skip
+from jaxdyn.model.schedule import schedule
+from jaxdyn.model.tree import Tree
+
+# the six entries of a symmetric 3 x 3 matrix, and where each entry of the matrix is among them
+_ROWS, _COLS = (0, 0, 0, 1, 1, 2), (0, 1, 2, 1, 2, 2)
+_SIX = ((0, 1, 2), (1, 3, 4), (2, 4, 5))
+
+
+def without(tree):
+    """The same pytree with every leaf `None`: nothing of it varies."""
+    return jax.tree.map(lambda _: None, tree)
+
+
+def contract(matrix: Stack, vector: Stack) -> Stack:
+    """(n, m, B), (m, B) -> (n, B)."""
+    return jnp.sum(matrix * vector[None], axis=1)
+
+
+class Composite(NamedTuple):
+    """Sums over bodies: `mass` (n, B), first moment (n, 3, B), inertia about O as six entries (n, 6, B)."""
+
+    mass: Stack
+    moment: Stack
+    inertia: Stack
+
+    def apply(self, x: Stack) -> Stack:
+        """Momentum of the composite body at a twist about O: (n, 6, B) -> (n, 6, B)."""
+        linear, angular = x[:, :3], x[:, 3:]
+        momentum = self.mass[:, None] * linear - cross(self.moment, angular)
+        return join([momentum, symmetric_matvec(self.inertia, angular) + cross(self.moment, linear)], 1)
+
+
+def symmetric_matvec(six: Stack, x: Stack) -> Stack:
+    """(n, 6, B) entries of a symmetric matrix, (n, 3, B) -> (n, 3, B)."""
+    return jnp.stack([sum(six[:, _SIX[i][j]] * x[:, j] for j in range(3)) for i in range(3)], 1)
+
+
+def inertia_about_origin(body: Inertias) -> Stack:
+    """Six entries of each body's inertia about O."""
+    c, m = body.com, body.mass
+    square = dot(c, c)
+    entries = [
+        body.about_com[:, i, j] + m * ((square - c[:, i] * c[:, i]) if i == j else -c[:, i] * c[:, j])
+        for i, j in zip(_ROWS, _COLS, strict=True)
+    ]
+    return pile(entries, 1)
+
+
+def composite(tree: Tree, body: Inertias) -> Composite:
+    """Composite inertias: of each body and all that hangs on it."""
+    flat = join([body.mass[:, None], body.mass[:, None] * body.com, inertia_about_origin(body)], 1)
+    total = materialize(schedule(tree).sum_up(materialize(flat)))
+    return Composite(total[:, 0], total[:, 1:4], total[:, 4:10])
+
+
+def of_dofs(tree: Tree, per_body):
+    """Spread stacks over bodies to their degrees of freedom, in the order of the tree."""
+    order = schedule(tree)
+    return jax.tree.map(lambda x: take(x, order.dof_body[order.dof_rank]), per_body)
+
+
+def mass_matrix_kernel(tree: Tree, bodies: Bodies, q: Configuration) -> Stack:
+    """Composite rigid body algorithm: M_kj = (I_k^c S_k) . S_j for j at or above k; exact zeros between branches."""
+    at = world.geometry(bodies, q)
+    axes = take(at.axes, schedule(tree).dof_rank)
+    momentum = materialize(of_dofs(tree, composite(tree, world.inertias(bodies, at))).apply(axes))
+    return _mass_matrix(tree, bodies, momentum, axes)
+
+
+def _mass_matrix(tree: Tree, bodies: Bodies, momentum: Stack, axes: Stack) -> Stack:
+    n = tree.nv
+    below, above = _masks(tree)
+    zero = jnp.zeros((), axes.dtype)
+    lower = jnp.where(constant(below, axes).astype(bool), pairs(momentum, axes), zero)
+    upper = jnp.where(constant(above, axes).astype(bool), pairs(axes, momentum), zero)
+    diagonal = jnp.eye(n, dtype=axes.dtype)[..., None] * bodies.armature[:, None]
+    return lower + upper + diagonal
+
+
+def _masks(tree: Tree):
+    """In the order of the tree: [i, j] body of i at or below that of j; body of i strictly above that of j."""
+    order = schedule(tree)
+    index = (order.dof_rank[:, None], order.dof_rank[None])
+    return order.below[index], order.strictly_above[index]
+
+
+def inverse_dynamics_derivatives(
+    tree: Tree, bodies: Bodies, q: Configuration, v: Stack, a: Stack | None
+) -> tuple[Stack, Stack, Stack]:
+    """d tau/dq, d tau/dv and M at the joint accelerations `a` (None: zero): (nv, nv, B) each, q in tangent space."""
+    at = world.geometry(bodies, q)
+    twist, own = world.velocities(tree, at, v)
+    acceleration = world.accelerations(bodies, at, twist, own, a)
+    return derivatives_at(tree, bodies, at, twist, own, acceleration)
+
+
+def derivatives_at(tree: Tree, bodies: Bodies, at: Geometry, twist: Stack, own: Stack, acceleration: Stack):
+    order = schedule(tree)
+    body = world.inertias(bodies, at)
+    mass, moment, six = body.mass, body.mass[:, None] * body.com, inertia_about_origin(body)
+    v, w = twist[:, :3], twist[:, 3:]
+    six = materialize(six)
+    single = Composite(mass, moment, six)
+    momentum = materialize(single.apply(twist))
+    force = single.apply(acceleration) + force_cross(twist, momentum)
+
+    # symmetric part of N
+    wj = [[_cross_entry(w, six, i, j) for j in range(3)] for i in range(3)]
+    vh = 2.0 * dot(v, moment)
+    entries = []
+    for i, j in zip(_ROWS, _COLS, strict=True):
+        e = wj[i][j] + wj[j][i] - v[:, i] * moment[:, j] - moment[:, i] * v[:, j]
+        entries.append(e + vh if i == j else e)
+    parts = join([mass[:, None], moment, six, momentum, pile(entries, 1), force], 1)
+    total = of_dofs(tree, materialize(order.sum_up(materialize(parts))))
+    c = Composite(total[:, 0], total[:, 1:4], total[:, 4:10])
+    l, k, n_six, f = total[:, 10:13], total[:, 13:16], total[:, 16:22], total[:, 22:28]
+
+    s = take(at.axes, order.dof_rank)
+    v_body, own_body, a_body = of_dofs(tree, (twist, own, acceleration))
+    v_parent = v_body - own_body
+    parents = [int(p) for p in order.parents]
+    rooted = add_root(acceleration, bodies)
+    a_parent = of_dofs(tree, take(rooted, [p if p >= 0 else order.n for p in parents]))
+    p = materialize(motion_cross(v_parent, s))
+    sweep = materialize(motion_cross(a_parent, s) + motion_cross(v_parent, p))
+    rate = materialize(p + motion_cross(v_body, s))
+
+    i_s = materialize(c.apply(s))
+    b_s = materialize(_transposed_coriolis(l, k, n_six, s))
+    by_q = materialize(_coriolis(l, k, n_six, p) + c.apply(sweep) + force_cross(s, f))
+    by_v = materialize(_coriolis(l, k, n_six, s) + c.apply(rate))
+
+    below, above = (constant(m, s).astype(bool) for m in _masks(tree))
+    zero = jnp.zeros((), s.dtype)
+
+    def assemble(lower, upper):
+        return jnp.where(below, lower, jnp.where(above, upper, zero))
+
+    d_q = assemble(pairs(b_s, p[:, 3:]) + pairs(i_s, sweep), pairs(s, by_q))
+    d_v = assemble(pairs(b_s, s[:, 3:]) + pairs(i_s, rate), pairs(s, by_v))
+    return d_q, d_v, _mass_matrix(tree, bodies, i_s, s)
+
+
+def add_root(acceleration: Stack, bodies: Bodies) -> Stack:
+    """Append the acceleration of the world, minus gravity, to a stack of bodies."""
+    g = join([-bodies.gravity, jnp.zeros_like(bodies.gravity)])
+    return join([acceleration, g[None]])
+
+
+def _cross_entry(w: Stack, six: Stack, i: int, j: int) -> Stack:
+    """Entry (i, j) of w^ J with J given by six entries."""
+    a, b = (i + 1) % 3, (i + 2) % 3
+    return w[:, a] * six[:, _SIX[b][j]] - w[:, b] * six[:, _SIX[a][j]]
+
+
+def _coriolis(l: Stack, k: Stack, n_six: Stack, x: Stack) -> Stack:
+    """2B x."""
+    angular = x[:, 3:]
+    return join([-2.0 * cross(l, angular), symmetric_matvec(n_six, angular) - cross(k, angular)], 1)
+
+
+def _transposed_coriolis(l: Stack, k: Stack, n_six: Stack, y: Stack) -> Stack:
+    """The angular part of (2B)^T y; its linear part is zero."""
+    return -2.0 * cross(y[:, :3], l) + symmetric_matvec(n_six, y[:, 3:]) + cross(k, y[:, 3:])
