@@ -1,8 +1,8 @@
 """Operations on configurations: the space of `q` is a manifold (quaternions, angles), that of `v` is flat.
 
-`integrate` and `difference` are inverse to each other: `difference(model, q, integrate(model, q, v)) == v` while no
-rotation exceeds half a turn. Joints of one type are handled together, so the size of the compiled code does not grow
-with the number of joints.
+`integrate` and `difference` are inverse to each other: `difference(model, q, integrate(model, q, v)) == v`
+while no rotation exceeds half a turn. Joints of one type are handled together, so the size of the compiled
+code does not grow with the number of joints.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ def neutral(model: Model) -> Float[Array, " nq"]:
 
 
 def integrate(model: Model, q: FloatLike, v: FloatLike) -> Float[Array, " nq"]:
-    """The configuration reached from `q` by the constant body velocity `v` in unit time (for a step of length dt pass
-    `v * dt`).
+    """The configuration reached from `q` by the constant body velocity `v` in unit time (for a step of length
+    dt pass `v * dt`).
 
-    **Arguments:** `q`: (nq,), quaternions of any length but zero; `v`: (nv,), in axes of the child of each joint.
+    **Arguments:** `q`: (nq,), quaternions of any length but zero; `v`: (nv,), in axes of the child of each
+    joint.
 
     **Returns:** (nq,), quaternions of unit length. Angles are not wrapped.
 
     **Raises:** `InputError` for a wrong shape or dtype, and outside of `jit` for a zero quaternion.
 
-    Source: exponential map of SE(3), Murray, Li and Sastry, A Mathematical Introduction to Robotic Manipulation,
-    1994, chapter 2.
+    Source: exponential map of SE(3), Murray, Li and Sastry, A Mathematical Introduction to Robotic
+    Manipulation, 1994, chapter 2.
     """
     q = check_configuration(model, q)
     v = check_shape("v", v, (model.nv,), dtype=q.dtype)
@@ -46,11 +47,12 @@ def integrate(model: Model, q: FloatLike, v: FloatLike) -> Float[Array, " nq"]:
 
 
 def difference(model: Model, q0: FloatLike, q1: FloatLike) -> Float[Array, " nv"]:
-    """The constant body velocity (nv) that leads from `q0` to `q1` in unit time, the short way round for angles and
-    rotations.
+    """The constant body velocity (nv) that leads from `q0` to `q1` in unit time, the short way round for
+    angles and rotations.
 
-    Quaternions `q` and `-q` are the same rotation and give the same difference. Derivatives of first and second order
-    are right also at `q0 == q1`; at half a turn the short way is not unique and the difference jumps.
+    Quaternions `q` and `-q` are the same rotation and give the same difference. Derivatives of first and
+    second order are right also at `q0 == q1`; at half a turn the short way is not unique and the difference
+    jumps.
 
     **Raises:** `InputError` for a wrong shape or dtype, and outside of `jit` for a zero quaternion.
     """
@@ -60,8 +62,8 @@ def difference(model: Model, q0: FloatLike, q1: FloatLike) -> Float[Array, " nv"
 
 
 def interpolate(model: Model, q0: FloatLike, q1: FloatLike, t: FloatLike) -> Float[Array, " nq"]:
-    """The point at fraction `t` of the shortest path from `q0` to `q1`: `q0` at 0, `q1` at 1 (up to whole turns and
-    the quaternion's sign).
+    """The point at fraction `t` of the shortest path from `q0` to `q1`: `q0` at 0, `q1` at 1 (up to whole
+    turns and the quaternion's sign).
 
     **Arguments:** `q0`, `q1`: (nq,); `t`: scalar, outside 0 .. 1 too.
 
@@ -80,8 +82,8 @@ def normalize(model: Model, q: FloatLike) -> Float[Array, " nq"]:
 
 
 def coordinate_rates(model: Model, q: FloatLike, v: FloatLike) -> Float[Array, " nq"]:
-    """Time derivative (nq) of the coordinates at configuration `q` (nq,) and velocity `v` (nv,). Linear in `v`;
-    quaternions keep their length.
+    """Time derivative (nq) of the coordinates at configuration `q` (nq,) and velocity `v` (nv,). Linear in
+    `v`; quaternions keep their length.
     """
     q = check_configuration(model, q)
     v = check_shape("v", v, (model.nv,), dtype=q.dtype)
@@ -89,7 +91,8 @@ def coordinate_rates(model: Model, q: FloatLike, v: FloatLike) -> Float[Array, "
 
 
 def velocity_from_rates(model: Model, q: FloatLike, rates: FloatLike) -> Float[Array, " nv"]:
-    """Velocity (nv) from the time derivative `rates` (nq,) of the coordinates: the inverse of `coordinate_rates`.
+    """Velocity (nv) from the time derivative `rates` (nq,) of the coordinates: the inverse of
+    `coordinate_rates`.
 
     What would change a quaternion's length is ignored.
     """
@@ -101,29 +104,33 @@ def velocity_from_rates(model: Model, q: FloatLike, rates: FloatLike) -> Float[A
 def random_configuration(model: Model, key: PRNGKeyArray | UInt32[Array, "2"]) -> Float[Array, " nq"]:
     """A random configuration (nq), never NaN.
 
-    A coordinate with two finite limits is uniform between them; with one, it lies within by the magnitude of a normal
-    number; without, it is normal (metres), uniform over one turn (continuous, angle of planar) or a uniform rotation
-    (quaternions).
+    A coordinate with two finite limits is uniform between them; with one, it lies within by the magnitude of
+    a normal number; without, it is normal (metres), uniform over one turn (continuous, angle of planar) or a
+    uniform rotation (quaternions).
     """
+    return _random(model.tree, key, model.lower, model.upper)
+
+
+@partial(jax.jit, static_argnums=0, inline=True)
+def _random(tree: Tree, key: jax.Array, lower: Float[Array, " nq"], upper: Float[Array, " nq"]) -> Float[Array, " nq"]:
     keys = jax.random.split(key)
-    lower, upper = model.lower, model.upper
     low, high = jnp.isfinite(lower), jnp.isfinite(upper)
     low_value, high_value = jnp.where(low, lower, 0), jnp.where(high, upper, 0)
-    normal = jax.random.normal(keys[0], (model.nq,), model.dtype)
-    share = jax.random.uniform(keys[1], (model.nq,), model.dtype)
-    angle = jnp.asarray(_angle_mask(model.tree))
-    free = jnp.where(angle, np.pi * (2 * share - 1), normal)
+    normal = jax.random.normal(keys[0], lower.shape, lower.dtype)
+    share = jax.random.uniform(keys[1], lower.shape, lower.dtype)
+    free = jnp.where(jnp.asarray(_angle_mask(tree)), np.pi * (2 * share - 1), normal)
     q = jnp.where(
         low & high,
         low_value + share * (high_value - low_value),
         jnp.where(low, low_value + jnp.abs(normal), jnp.where(high, high_value - jnp.abs(normal), free)),
     )
     # four normal numbers at unit length are a uniform quaternion; the limits of quaternions are infinite
-    return _by_group(model.tree, joints.normalize_joint, "q", ("q",), q)
+    return _by_group(tree, joints.normalize_joint, "q", ("q",), q)
 
 
 def configuration_status(model: Model, q: FloatLike) -> Int[Array, ""]:
-    """`Status` of a configuration as an int32 scalar, also under `jit`: `NON_FINITE`, `ZERO_QUATERNION` or `OK`."""
+    """`Status` of a configuration as an int32 scalar, also under `jit`: `NON_FINITE`, `ZERO_QUATERNION` or
+    `OK`."""
     q = check_shape("q", q, (model.nq,), _layout(model), dtype=model.dtype)
     status = jnp.where(jnp.all(jnp.isfinite(q)), Status.OK.value, Status.NON_FINITE.value)
     starts = _quaternion_starts(model.tree)
@@ -136,9 +143,9 @@ def configuration_status(model: Model, q: FloatLike) -> Int[Array, ""]:
 def check_configuration(model: Model, q: FloatLike, name: str = "q") -> Float[Array, " nq"]:
     """`q` as an array, after the checks that every function which takes a configuration makes.
 
-    **Raises:** `InputError` at trace time for a wrong shape or dtype; and, where the numbers can be read (not under
-    `jit`, `vmap` or `grad`), for a zero quaternion. Under `jit` ask `configuration_status`; a zero quaternion there
-    counts as the identity.
+    **Raises:** `InputError` at trace time for a wrong shape or dtype; and, where the numbers can be read (not
+    under `jit`, `vmap` or `grad`), for a zero quaternion. Under `jit` ask `configuration_status`; a zero
+    quaternion there counts as the identity.
     """
     q = check_shape(name, q, (model.nq,), _layout(model), dtype=model.dtype)
     starts = _quaternion_starts(model.tree)
@@ -206,7 +213,8 @@ def _indices(tree: Tree, members: list[int], space: str) -> np.ndarray:
 def _by_group(tree: Tree, operation: Callable, result: str, spaces: tuple[str, ...], *arrays: jax.Array) -> jax.Array:
     """Applies an operation of joints.py to all joints of one type at once and puts the results in order.
 
-    `spaces` says for each array whether it is laid out as `q` or as `v`, `result` the same for what comes out.
+    `spaces` says for each array whether it is laid out as `q` or as `v`, `result` the same for what comes
+    out.
     """
     parts, order = [], []
     for kind, members in _groups(tree):
