@@ -1,1 +1,34 @@
-"""Kinematics and dynamics of a tree of rigid bodies."""
+"""Kinematics and dynamics of rigid-body trees; each function takes one robot in one state (batch with `jax.vmap`)."""
+
+from jaxdyn.algorithms.centroidal import center_of_mass as center_of_mass
+from jaxdyn.algorithms.centroidal import centroidal_map as centroidal_map
+from jaxdyn.algorithms.centroidal import centroidal_momentum as centroidal_momentum
+from jaxdyn.algorithms.centroidal import com_jacobian as com_jacobian
+from jaxdyn.algorithms.centroidal import com_velocity as com_velocity
+from jaxdyn.algorithms.centroidal import kinetic_energy as kinetic_energy
+from jaxdyn.algorithms.centroidal import potential_energy as potential_energy
+from jaxdyn.algorithms.configuration import Configuration as Configuration
+from jaxdyn.algorithms.configuration import configuration_from_pose as configuration_from_pose
+from jaxdyn.algorithms.derivatives import ForwardDynamicsDerivatives as ForwardDynamicsDerivatives
+from jaxdyn.algorithms.derivatives import InverseDynamicsDerivatives as InverseDynamicsDerivatives
+from jaxdyn.algorithms.derivatives import aba_derivatives as aba_derivatives
+from jaxdyn.algorithms.derivatives import rnea_derivatives as rnea_derivatives
+from jaxdyn.algorithms.forward_dynamics import aba as aba
+from jaxdyn.algorithms.forward_dynamics import compute_minv as compute_minv
+from jaxdyn.algorithms.forward_dynamics import forward_dynamics as forward_dynamics
+from jaxdyn.algorithms.inverse_dynamics import generalized_force as generalized_force
+from jaxdyn.algorithms.inverse_dynamics import gravity_torque as gravity_torque
+from jaxdyn.algorithms.inverse_dynamics import joint_friction_torque as joint_friction_torque
+from jaxdyn.algorithms.inverse_dynamics import nonlinear_effects as nonlinear_effects
+from jaxdyn.algorithms.inverse_dynamics import rnea as rnea
+from jaxdyn.algorithms.jacobians import bias_accelerations as bias_accelerations
+from jaxdyn.algorithms.jacobians import frame_jacobian as frame_jacobian
+from jaxdyn.algorithms.jacobians import jacobian_dot_v as jacobian_dot_v
+from jaxdyn.algorithms.jacobians import point_jacobian as point_jacobian
+from jaxdyn.algorithms.kinematics import Kinematics as Kinematics
+from jaxdyn.algorithms.kinematics import forward_kinematics as forward_kinematics
+from jaxdyn.algorithms.kinematics import frame_acceleration as frame_acceleration
+from jaxdyn.algorithms.kinematics import frame_point as frame_point
+from jaxdyn.algorithms.kinematics import frame_pose as frame_pose
+from jaxdyn.algorithms.kinematics import frame_velocity as frame_velocity
+from jaxdyn.algorithms.mass_matrix import crba as crba

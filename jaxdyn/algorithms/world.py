@@ -162,20 +162,26 @@ def velocities(tree: Tree, at: Geometry, v: Stack) -> tuple[Stack, Stack]:
     return materialize(order.sum_down(own)), own
 
 
-def accelerations(model: Model, at: Geometry, twist: Stack, own: Stack, a: Stack | None) -> Stack:
-    """Spatial acceleration of each body about O minus gravity: (n, 6, B). Without `a`: with all joint accelerations zero."""
-    order = schedule(model.tree)
+def spatial_accelerations(tree: Tree, at: Geometry, twist: Stack, own: Stack, a: Stack | None, extra: Stack | None = None) -> Stack:
+    """Spatial acceleration of each body about O: (n, 6, B). Without `a`: with all joint accelerations zero; `extra` (n, 6, B) is added to each joint's share."""
+    order = schedule(tree)
     total = motion_cross(twist, own)
     if a is not None:
         total = total + order.sum_dofs(at.axes * take(a, order.dofs)[:, None])
-    return materialize(order.sum_down(add_gravity(model, total, -1.0)))
+    if extra is not None:
+        total = total + extra
+    return materialize(order.sum_down(total))
 
 
-def add_gravity(model: Model, stack: Stack, sign: float) -> Stack:
-    """Add `sign` times the acceleration of gravity to the bodies that hang on the world."""
-    roots = constant(schedule(model.tree).parents < 0, stack).astype(stack.dtype)
-    g = join([model.gravity, jnp.zeros_like(model.gravity)])
-    return stack + (sign * roots)[:, None] * g[None]
+def accelerations(model: Model, at: Geometry, twist: Stack, own: Stack, a: Stack | None) -> Stack:
+    """Spatial acceleration of each body about O minus gravity: (n, 6, B)."""
+    return spatial_accelerations(model.tree, at, twist, own, a, gravity_of_roots(model, at))
+
+
+def gravity_of_roots(model: Model, at: Geometry) -> Stack:
+    """Minus gravity for the bodies that hang on the world, zero for the others: (n, 6, B)."""
+    roots = constant((schedule(model.tree).parents < 0).astype(float), at.axes)
+    return -roots[:, None] * join([model.gravity, jnp.zeros_like(model.gravity)])[None]
 
 
 class Inertias(NamedTuple):
