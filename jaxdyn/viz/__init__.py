@@ -1,1 +1,4 @@
 """Animation pages and plots."""
+
+from . import plots as plots
+from .scene import Scene as Scene
