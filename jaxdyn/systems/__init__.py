@@ -1,1 +1,31 @@
 """Dynamical systems, integrators and rollouts."""
+
+from jaxdyn.systems.batch import BatchResult as BatchResult
+from jaxdyn.systems.batch import Progress as Progress
+from jaxdyn.systems.batch import batch_rollout as batch_rollout
+from jaxdyn.systems.fixed_base import FixedBaseDynamics as FixedBaseDynamics
+from jaxdyn.systems.floating_base import FloatingBaseDynamics as FloatingBaseDynamics
+from jaxdyn.systems.integrators import EmbeddedEuler as EmbeddedEuler
+from jaxdyn.systems.integrators import EmbeddedRK4 as EmbeddedRK4
+from jaxdyn.systems.integrators import Integrator as Integrator
+from jaxdyn.systems.integrators import LieEuler as LieEuler
+from jaxdyn.systems.integrators import LieMidpoint as LieMidpoint
+from jaxdyn.systems.integrators import LinearlyImplicit as LinearlyImplicit
+from jaxdyn.systems.integrators import RKMK4 as RKMK4
+from jaxdyn.systems.integrators import SemiImplicitEuler as SemiImplicitEuler
+from jaxdyn.systems.integrators import linearize as linearize
+from jaxdyn.systems.integrators import step as step
+from jaxdyn.systems.rollout import Trajectory as Trajectory
+from jaxdyn.systems.rollout import first_nonfinite as first_nonfinite
+from jaxdyn.systems.rollout import nonfinite_component as nonfinite_component
+from jaxdyn.systems.rollout import rollout as rollout
+from jaxdyn.systems.system import FixedBaseDerivative as FixedBaseDerivative
+from jaxdyn.systems.system import FixedBaseState as FixedBaseState
+from jaxdyn.systems.system import Input as Input
+from jaxdyn.systems.system import State as State
+from jaxdyn.systems.system import StateDerivative as StateDerivative
+from jaxdyn.systems.system import System as System
+from jaxdyn.systems.system import boxminus as boxminus
+from jaxdyn.systems.system import boxplus as boxplus
+from jaxdyn.systems.system import configuration_from_state as configuration_from_state
+from jaxdyn.systems.system import state_from_configuration as state_from_configuration

@@ -267,21 +267,21 @@ class FloatingBaseDynamics(System):
 
     def _contact_states(
         self, x: State, at: _BodyAxes, contacts: tuple[CompliantContact, ...]
-    ) -> tuple[Kinematics, SE3, Array]:
+    ) -> tuple[Array, SE3, Array]:
+        """Arms from each contact's body to its frame in axes of the base; world poses and MIXED twists of the frames."""
         kinematics = forward_kinematics(self.model, at.configuration, at.velocity)
         pose, twist = contact_frames(self.model, contacts, kinematics)
+        arms = pose.translation - kinematics.translation[bodies_of(self.model, contacts)]
         position = x.position[None] + so3.rotate(at.rotation, pose.translation)
         pose = SE3(so3.compose(at.rotation, pose.rotation), position)
-        return kinematics, pose, _turn_pair(at.rotation, twist)
+        return arms, pose, _turn_pair(at.rotation, twist)
 
     def _body_wrenches(self, x: State, at: _BodyAxes, contacts: tuple[CompliantContact, ...]) -> tuple[Array, Array]:
         """Wrenches on the bodies in axes of the base, and the push on the base that they leave out (zero for a rotation)."""
-        kinematics, pose, twist = self._contact_states(x, at, contacts)
+        arms, pose, twist = self._contact_states(x, at, contacts)
         wrench = contact_wrenches(contacts, pose, twist, self.terrain)
         force, moment = wrench[:, :3], wrench[:, 3:]
         turned = so3.rotate_back(at.cofactors, force)
-        origins = x.position[None] + so3.rotate(at.rotation, kinematics.translation[bodies_of(self.model, contacts)])
-        arms = so3.rotate_back(at.rotation, pose.translation - origins)
         moment = so3.rotate_back(at.rotation, moment) + so3.cross(arms, turned)
         rest = so3.rotate_back(at.rotation - at.cofactors, jnp.sum(force, axis=0))
         return sum_on_bodies(self.model, contacts, jnp.concatenate([turned, moment], axis=-1)), rest
