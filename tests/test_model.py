@@ -86,7 +86,7 @@ def test_astype_changes_every_leaf():
 
 @pytest.mark.parametrize("dtype", [int, "int32", bool, complex, "float46", object])
 def test_only_floating_dtypes_are_taken(dtype):
-    with pytest.raises(InputError, match="^dtype: wanted a floating-point dtype"):
+    with pytest.raises(InputError, match=r"^dtype: wanted a floating-point dtype"):
         load("box", dtype=dtype)
 
 

@@ -4,6 +4,7 @@ import json
 import pathlib
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pinocchio as pin
@@ -38,10 +39,11 @@ LIMIT = '<limit lower="-1" upper="2" effort="3" velocity="4"/>'
 
 def body_poses(model, values):
     """Poses (4, 4) of all frames in the world, by name, in plain NumPy: the oracle for what lumping must keep."""
+    model, axes = jax.tree.map(np.asarray, model), model.joint_axis
     poses = []
     for i, name in enumerate(model.joint_names):
         kind, parent = model.tree.joint_types[i], model.tree.parents[i]
-        moved = joint_pose(kind, model.joint_axis[i], jnp.asarray(values[name], float).reshape(-1)).as_matrix()
+        moved = joint_pose(kind, axes[i], jnp.asarray(values[name], float).reshape(-1)).as_matrix()
         above = np.eye(4) if parent < 0 else poses[parent]
         placement = np.eye(4)
         placement[:3, :3], placement[:3, 3] = model.joint_placement.rotation[i], model.joint_placement.translation[i]

@@ -1,11 +1,13 @@
 """What each joint type is: its motion, and the operations on its coordinates. All functions act on a stack of
 joints of one type.
 
-| type | coordinates | velocities, in axes of the child | |---|---|---| | revolute, continuous | angle about
-the axis | its rate | | prismatic | shift along the axis | its rate | | planar | x, y along the in-plane axes
-u, w of the joint frame; angle about the normal | vx, vy along u, w of the child; omega | | spherical |
-quaternion wxyz | angular velocity | | floating | position in the joint frame, quaternion wxyz | linear and
-angular velocity at the child's origin |
+| type | coordinates | velocities, in axes of the child |
+|---|---|---|
+| revolute, continuous | angle about the axis | its rate |
+| prismatic | shift along the axis | its rate |
+| planar | x, y along the in-plane axes u, w of the joint frame; angle about the normal | vx, vy along u, w; omega |
+| spherical | quaternion wxyz | angular velocity |
+| floating | position in the joint frame, quaternion wxyz | linear and angular velocity at the child's origin |
 
 So the motion subspace of every joint is constant in the child's axes. In-plane axes of the normal n: with k
 the index of the largest |n|, u is the coordinate axis (k + 1) mod 3 made orthogonal to n, and w = n x u; n =

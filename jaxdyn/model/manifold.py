@@ -77,7 +77,7 @@ def normalize(model: Model, q: FloatLike) -> Float[Array, " nq"]:
     """The configuration (nq) with quaternions at unit length; a zero quaternion becomes the identity. Other
     coordinates stay.
     """
-    q = check_shape("q", q, (model.nq,), _layout(model), dtype=model.dtype)
+    q = check_shape("q", q, (model.nq,), _layout(model, q), dtype=model.dtype)
     return _by_group(model.tree, joints.normalize_joint, "q", ("q",), q)
 
 
@@ -131,7 +131,7 @@ def _random(tree: Tree, key: jax.Array, lower: Float[Array, " nq"], upper: Float
 def configuration_status(model: Model, q: FloatLike) -> Int[Array, ""]:
     """`Status` of a configuration as an int32 scalar, also under `jit`: `NON_FINITE`, `ZERO_QUATERNION` or
     `OK`."""
-    q = check_shape("q", q, (model.nq,), _layout(model), dtype=model.dtype)
+    q = check_shape("q", q, (model.nq,), _layout(model, q), dtype=model.dtype)
     status = jnp.where(jnp.all(jnp.isfinite(q)), Status.OK.value, Status.NON_FINITE.value)
     starts = _quaternion_starts(model.tree)
     if starts.size:
@@ -147,7 +147,7 @@ def check_configuration(model: Model, q: FloatLike, name: str = "q") -> Float[Ar
     under `jit`, `vmap` or `grad`), for a zero quaternion. Under `jit` ask `configuration_status`; a zero
     quaternion there counts as the identity.
     """
-    q = check_shape(name, q, (model.nq,), _layout(model), dtype=model.dtype)
+    q = check_shape(name, q, (model.nq,), _layout(model, q), dtype=model.dtype)
     starts = _quaternion_starts(model.tree)
     if starts.size and is_concrete(q):
         values = np.asarray(q)
@@ -160,9 +160,11 @@ def check_configuration(model: Model, q: FloatLike, name: str = "q") -> Float[Ar
     return q
 
 
-def _layout(model: Model) -> str:
-    """What the entries of `q` are, for error messages."""
+def _layout(model: Model, q: FloatLike) -> str:
+    """What the entries of `q` are, for the message if its shape is wrong."""
     tree = model.tree
+    if getattr(q, "shape", None) == (tree.nq,):
+        return ""  # no message will be needed, and putting it together takes longer than the check
     special = [
         f"{kind} {name!r} at [{start}:{start + size}]"
         for name, kind, start, size in zip(

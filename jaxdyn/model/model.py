@@ -146,7 +146,7 @@ def float_dtype(dtype: Any) -> Any:
         raise InputError(f"dtype: wanted a floating-point dtype, given {dtype!r}.") from None
     if not jnp.issubdtype(result, jnp.floating):
         raise InputError(f"dtype: wanted a floating-point dtype, given {result}.")
-    if jax.dtypes.canonicalize_dtype(result) != result:
+    if result == np.float64 and jnp.result_type(float) != result:
         raise InputError(f'dtype: {result} needs jax.config.update("jax_enable_x64", True) before the model is built.')
     return result
 

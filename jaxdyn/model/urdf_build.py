@@ -107,7 +107,8 @@ def _assemble(
 ) -> Model:
     n = len(moving)
     body_links = [joint.child for joint in moving]
-    frames = body_links + [name for name in robot.links if name not in set(body_links)]
+    bodies = set(body_links)
+    frames = body_links + [name for name in robot.links if name not in bodies]
     geometry, shape_poses, sizes, colors = [], [], [], []
     for name, link in robot.links.items():
         at = placed[name]

@@ -319,16 +319,16 @@ def _limits(element: Element, name: str, kind: str, notes: _Notes) -> tuple[floa
         if bounded:
             notes.add("joints without <limit> are taken as unbounded", repr(name))
         return free
-    values = []
+    values, missing = [], []
     for attribute, default in zip(("lower", "upper", "effort", "velocity"), free, strict=True):
         if attribute in limit.attributes:
             values.append(limit.number(attribute, infinite=True))
             continue
         values.append(default)
-        if (bounded and attribute in ("lower", "upper")) or (
-            attribute in ("effort", "velocity") and (bounded or kind == "continuous")
-        ):
-            notes.add(f"joints with a <limit> without {attribute!r} are taken as unbounded in it", repr(name))
+        if bounded or (kind == "continuous" and attribute in ("effort", "velocity")):
+            missing.append(attribute)
+    if missing:
+        notes.add("joints are taken as unbounded in what their <limit> lacks", f"{name!r} ({', '.join(missing)})")
     lower, upper, effort, velocity = values
     if not bounded:
         lower, upper = free[:2]

@@ -143,8 +143,9 @@ def read_source(source: str | bytes | os.PathLike) -> tuple[str | bytes, Path | 
     shown = shown if isinstance(shown, str) else os.fsdecode(shown)
     if "\0" in shown or "\n" in shown:
         raise URDFError(f"neither XML (it does not start with '<') nor the path of a file: {shown[:60]!r}.")
-    path = Path(shown).expanduser()
+    path = Path(shown)
     try:
+        path = path.expanduser()
         if path.is_dir():
             inside = sorted(p.name for p in path.iterdir() if p.suffix.lower() == ".urdf")
             raise URDFError(
@@ -153,7 +154,7 @@ def read_source(source: str | bytes | os.PathLike) -> tuple[str | bytes, Path | 
         return _not_empty(path.read_bytes(), repr(shown)), path
     except FileNotFoundError:
         raise URDFError(f"there is no file {shown!r}{_neighbours(path)}.") from None
-    except (OSError, ValueError) as error:
+    except (OSError, RuntimeError) as error:
         raise URDFError(f"{shown!r} cannot be read: {error}.") from None
 
 
