@@ -75,14 +75,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser().error("--batch and --repeats are at least 1")
     facts = machine.facts()
     results = run.Results()
-    stopped = False
+    complete = False
     try:
         chosen = run.with_available_peers(plan(options), results)
         run.dynamics(chosen, results)
         rollout.measure(chosen, results)
+        complete = True
     except KeyboardInterrupt:
-        stopped = True
         print("stopped; what was measured so far follows", file=sys.stderr)
+    finally:
+        # Also after an error: half an hour of samples is not to be lost.
+        show(facts, results)
+        save(options.json, facts, results, complete, sys.argv[1:] if arguments is None else arguments)
+    return 0 if complete else 130
+
+
+def show(facts: dict, results: run.Results) -> None:
     for name, value in facts.items():
         if name != "versions":
             print(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
@@ -98,17 +106,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n## Notes\n")
         for remark in results.remarks:
             print(f"- {remark}")
-    options.json.parent.mkdir(parents=True, exist_ok=True)
+
+
+def save(path: Path, facts: dict, results: run.Results, complete: bool, arguments: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     document = {
         "machine": facts,
-        "command": list(sys.argv[1:] if arguments is None else arguments),
-        "complete": not stopped,
+        "arguments": list(arguments),
+        "complete": complete,
         "remarks": results.remarks,
         "records": [record.as_json() for record in results.records],
     }
-    options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    print(f"\nall samples: {options.json}")
-    return 130 if stopped else 0
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(f"\nall samples: {path}")
 
 
 if __name__ == "__main__":

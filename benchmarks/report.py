@@ -37,11 +37,13 @@ def clock(record: Record) -> str:
     return "cpu" if record.threads == 1 and record.kind in ("batch", "rollout") else "wall"
 
 
-def _groups(records: Iterable[Record], kind: str) -> dict[tuple[str, int, str], dict[str, Record]]:
-    groups: dict[tuple[str, int, str], dict[str, Record]] = {}
+def _groups(records: Iterable[Record], kind: str) -> dict[tuple[str, str, str], dict[str, Record]]:
+    """By robot, threads (with the setting of XLA, if not the usual one) and algorithm; then by library."""
+    groups: dict[tuple[str, str, str], dict[str, Record]] = {}
     for record in records:
         if record.kind == kind and record.samples:
-            groups.setdefault((record.robot, record.threads, record.algorithm), {})[record.peer] = record
+            threads = f"{record.threads}, {record.setting}" if record.setting else str(record.threads)
+            groups.setdefault((record.robot, threads, record.algorithm), {})[record.peer] = record
     return groups
 
 
@@ -59,7 +61,7 @@ def measured(records: Sequence[Record]) -> str:
                 chosen = cpu if clock(record) == "cpu" else wall
                 rows.append(
                     [
-                        _title(algorithm), what, robot, str(threads), label(peer), table.seconds(cpu.median),
+                        _title(algorithm), what, robot, threads, label(peer), table.seconds(cpu.median),
                         table.seconds(wall.median), table.spread(chosen), table.rate(1.0 / chosen.median),
                         "" if record.error is None else f"{record.error:.0e}",
                     ]
@@ -102,13 +104,13 @@ def _throughput(records: Sequence[Record]) -> list[list[str]]:
             if peer in peers:
                 ratio = speed_ratio(ours.samples, peers[peer].samples, clock(ours))
                 limit = bar.CPP.get(algorithm) if counts and peer == "pinocchio" else None
-                rows.append(_row(_title(algorithm) + ", throughput", robot, str(threads), label(peer), ratio, limit))
+                rows.append(_row(_title(algorithm) + ", throughput", robot, threads, label(peer), ratio, limit))
         others = [peers[peer] for peer in JAX_PEERS if peer in peers]
         if others:
             best = min(others, key=lambda r: seconds_per_evaluation(r.samples, clock(r)).median)
             ratio = speed_ratio(ours.samples, best.samples, clock(ours))
             limit = bar.JAX.get(algorithm) if counts else None
-            rows.append(_row(_title(algorithm) + ", throughput", robot, str(threads), label(best.peer), ratio, limit))
+            rows.append(_row(_title(algorithm) + ", throughput", robot, threads, label(best.peer), ratio, limit))
     return rows
 
 
@@ -122,7 +124,7 @@ def _latency(records: Sequence[Record]) -> list[list[str]]:
         if OURS in peers and "frax" in peers:
             ratio = _inverse(speed_ratio(peers[OURS].samples, peers["frax"].samples, "wall"))
             limit = bar.LATENCY if robot in bar.BAR_ROBOTS else None
-            rows.append(_row(f"{_title(algorithm)}, latency", robot, str(threads), "frax", ratio, limit))
+            rows.append(_row(f"{_title(algorithm)}, latency", robot, threads, "frax", ratio, limit))
     return rows
 
 
@@ -134,10 +136,10 @@ def _compile(records: Sequence[Record]) -> list[list[str]]:
         name, _, shape = algorithm.partition(", ")
         seconds = seconds_per_evaluation(peers[OURS].samples, "wall")
         limit = bar.COMPILE.get(name) if robot == bar.COMPILE_ROBOT else None
-        rows.append(_row(f"{_title(name)}, compile in s ({shape})", robot, str(threads), "", seconds, limit))
+        rows.append(_row(f"{_title(name)}, compile in s ({shape})", robot, threads, "", seconds, limit))
         if "frax" in peers:
             ratio = _inverse(speed_ratio(peers[OURS].samples, peers["frax"].samples, "wall"))
-            rows.append(_row(f"{_title(name)}, compile ({shape})", robot, str(threads), "frax", ratio, None))
+            rows.append(_row(f"{_title(name)}, compile ({shape})", robot, threads, "frax", ratio, None))
     return rows
 
 
@@ -146,12 +148,12 @@ def _rollout(records: Sequence[Record]) -> list[list[str]]:
     for (robot, threads, algorithm), peers in _groups(records, "rollout").items():
         if algorithm == "steps" and OURS in peers and "mujoco" in peers:
             ratio = speed_ratio(peers[OURS].samples, peers["mujoco"].samples, clock(peers[OURS]))
-            rows.append(_row(_title(algorithm), robot, str(threads), label("mujoco"), ratio, bar.ROLLOUT))
+            rows.append(_row(_title(algorithm), robot, threads, label("mujoco"), ratio, bar.ROLLOUT))
         if algorithm == "gradient" and OURS in peers:
             plain = _groups(records, "rollout").get((robot, threads, "gradient_base"), {}).get(OURS)
             if plain is not None:
                 ratio = speed_ratio(plain.samples, peers[OURS].samples, clock(plain))
-                rows.append(_row(_title(algorithm), robot, str(threads), "itself", ratio, bar.GRADIENT))
+                rows.append(_row(_title(algorithm), robot, threads, "itself", ratio, bar.GRADIENT))
     for record in records:
         if record.kind == "memory" and record.values:
             value = summarise([record.values["plain"] / record.values["nested"]])

@@ -14,8 +14,11 @@ STANDING_HEIGHT = 0.292617  # m, of the trunk above the feet in this stance
 STIFFNESS = 60.0  # N m / rad
 DAMPING = 2.0  # N m s / rad
 FRICTION = 0.8
+GROUND_STIFFNESS = 1e4  # N / m and foot, of the compliant ground
+GROUND_DAMPING = 100.0  # N s / m
 TIME_STEP = 1e-3  # s
 STEPS = 100
+LONG = 10_000  # steps of the gradient whose memory is read off
 ENVIRONMENTS = 256
 
 

@@ -5,7 +5,7 @@ import importlib.util
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks import machine, robots
 from benchmarks.peers import pinocchio
 from benchmarks.timing import Sample, loops_for, repeats_for
-from benchmarks.workers import Failed, Worker, start
+from benchmarks.workers import Dead, Failed, Worker, start
 
 ALGORITHMS = ("rnea", "crba", "aba", "aba_derivatives", "rnea_derivatives", "mass_solve", "factor_solve")
 # The names under which a library offers an algorithm, where there are several; the fastest is kept.
@@ -40,6 +40,12 @@ COMPILED = ("jaxdyn", "frax")  # those whose compile time and latency are of int
 LATENCY = ("rnea", "aba", "aba_derivatives")
 COMPILE = ("aba", "aba_derivatives")
 # The mass matrix itself is checked with crba; what a bare factorisation returns depends on which one was made.
+# What the README of frax asks for. Thunks then run one after the other, without the cost of handing them out.
+SCHEDULER = "--xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
+FRAX_FLAGS = f"--xla_cpu_multi_thread_eigen=false {SCHEDULER}"
+# For throughput each library has what it asks its users to set. (The other flag would keep frax on one core.)
+OWN_FLAGS = {"frax": SCHEDULER}
+TUNED = "frax's flags"  # the setting in which all of them have these
 UNCHECKED = ("factor_solve",)
 TOLERANCE = 1e-9
 
@@ -72,9 +78,18 @@ class Record:
     error: float | None = None  # relative, against Pinocchio
     samples: list[Sample] = dataclasses.field(default_factory=list)
     values: dict[str, float] = dataclasses.field(default_factory=dict)
+    setting: str = ""  # of XLA, if not the usual one
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What takes part in a comparison, and the seconds of one run of it."""
+
+    record: Record
+    seconds: float
 
 
 @dataclasses.dataclass
@@ -113,22 +128,26 @@ def with_available_peers(plan: Plan, results: Results) -> Plan:
 
 
 class Contest:
-    """The workers for one robot on so many threads."""
+    """The workers for one robot on some cores, with the same XLA flags or each with its own."""
 
     def __init__(
         self,
         robot: robots.Robot,
         model,
-        threads: int,
         cores: list[int],
         plan: Plan,
         results: Results,
         peers: Sequence[str],
+        flags: Mapping[str, str] = OWN_FLAGS,
+        setting: str = "",
     ):
         self.robot = robot
-        self.threads = threads
+        self.threads = len(cores)
         self.plan = plan
         self.results = results
+        self.setting = setting
+        self._cores = cores
+        self._flags = flags
         self._folder = tempfile.TemporaryDirectory()
         folder = Path(self._folder.name)
         states = robots.random_states(model, robot.floating, plan.batch)
@@ -140,25 +159,36 @@ class Contest:
             "joint_names": robots.joint_names(model, robot.floating),
             "states": str(folder / "states.npz"),
             "checked": min(robots.CHECKED, plan.batch),
-            "threads": threads,
+            "threads": self.threads,
             "gravity": robots.GRAVITY,
-            "options": {},
         }
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         self.workers: dict[str, Worker | pinocchio.CppWorker] = {}
         for peer in peers:
             try:
                 if peer == "pinocchio":
-                    program = pinocchio.build()
                     pinocchio.write_model(model, folder / "model.txt")
                     pinocchio.write_states(model, states, folder / "states.bin")
-                    self.workers[peer] = pinocchio.CppWorker(
-                        program, folder / "model.txt", folder / "states.bin", threads, cores
-                    )
-                else:
-                    self.workers[peer] = start(peer, str(folder / "job.json"), threads, cores)
+                self._start(peer)
             except (Failed, robots.Unavailable) as problem:
                 results.remark(f"{peer} on {robot.name}: {problem}")
+
+    def _start(self, peer: str) -> None:
+        folder = Path(self._folder.name)
+        if peer == "pinocchio":
+            self.workers[peer] = pinocchio.CppWorker(
+                pinocchio.build(), folder / "model.txt", folder / "states.bin", self._cores
+            )
+        else:
+            self.workers[peer] = start(peer, str(folder / "job.json"), self._cores, self._flags.get(peer, ""))
+
+    def restart(self, peer: str) -> None:
+        """A new process in place of one that died; what was prepared in it has to be prepared anew."""
+        self.workers.pop(peer).close()
+        try:
+            self._start(peer)
+        except Failed as problem:
+            self.results.remark(f"{peer} on {self.robot.name}: {problem}")
 
     def close(self) -> None:
         for worker in self.workers.values():
@@ -170,6 +200,9 @@ class Contest:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def record(self, kind: str, algorithm: str, peer: str, variant: str, error: float | None = None) -> Record:
+        return Record(kind, self.robot.name, algorithm, peer, self.threads, variant, error, setting=self.setting)
 
     def check(self, peer: str, case: str, algorithm: str) -> float | None:
         if algorithm in UNCHECKED:
@@ -187,61 +220,79 @@ class Contest:
             raise Failed(f"{case} differs from Pinocchio by {error:.1e} (relative), so it is not timed")
         return error
 
-    def _enter(self, peer: str, kind: str, algorithm: str) -> tuple[Record, float, int] | None:
-        """The fastest right variant of a library: its record, seconds and evaluations of one run."""
+    def enter(self, peer: str, kind: str, algorithm: str, variants: Sequence[str], check: str) -> Entry | None:
+        """Prepares the fastest right variant of a library. `check` names the case and algorithm that must be right."""
         best = None
-        for variant in VARIANTS.get((peer, algorithm), (algorithm,)):
+        for variant in variants:
             case = f"{kind}:{variant}"
             try:
-                seconds, evaluations = self.workers[peer].prepare(case)
-                error = self.check(peer, case, algorithm)
+                seconds, _ = self.workers[peer].prepare(case)
+                error = self.check(peer, check or case, "aba" if check else algorithm)
             except Failed as problem:
                 self.results.remark(f"{peer}, {self.robot.name}, {case}: {problem}")
+                if isinstance(problem, Dead):
+                    self.restart(peer)
+                    if peer not in self.workers:
+                        return best
                 continue
-            if best is None or seconds < best[1]:
-                record = Record(kind, self.robot.name, algorithm, peer, self.threads, variant, error)
-                best = (record, seconds, evaluations)
+            if best is None or seconds < best.seconds:
+                best = Entry(self.record(kind, algorithm, peer, variant, error), seconds)
         return best
 
-    def compare(self, kind: str, algorithm: str, peers: Sequence[str]) -> list[Record]:
-        """Times an algorithm in all libraries that have it, repeat by repeat in turn."""
-        say(f"{self.robot.name}, {self.threads} thread(s): {kind} {algorithm}")
-        entered = []
-        for peer in peers:
-            if peer in self.workers and algorithm in OFFERS.get(peer, ()):
-                entry = self._enter(peer, kind, algorithm)
-                if entry is not None:
-                    entered.append(entry)
-        if not entered:
-            return []
-        loops = [loops_for(self.plan.target, seconds) for _, seconds, _ in entered]
-        once = sum(seconds * n for (_, seconds, _), n in zip(entered, loops, strict=True))
+    def take_turns(self, entries: Sequence[Entry]) -> list[Record]:
+        """Times what was entered, repeat by repeat in turn."""
+        loops = [loops_for(self.plan.target, entry.seconds) for entry in entries]
+        once = sum(entry.seconds * n for entry, n in zip(entries, loops, strict=True))
         turns = repeats_for(self.plan.repeats, once, self.plan.budget)
-        measure = [
-            lambda r=record, n=n: self.workers[r.peer].measure(f"{kind}:{r.variant}", n)
-            for (record, _, _), n in zip(entered, loops, strict=True)
-        ]
-        records = [record for record, _, _ in entered]
-        interleave(records, measure, turns, self.results)
+        records = [entry.record for entry in entries]
+
+        def measurement(record: Record, n: int) -> Callable[[], Sample]:
+            return lambda: self.workers[record.peer].measure(f"{record.kind}:{record.variant}", n)
+
+        measure = [measurement(record, n) for record, n in zip(records, loops, strict=True)]
+        self._restart_all(interleave(records, measure, turns, self.results))
         return records
 
-    def compile(self, algorithm: str, variants: dict[str, str]) -> list[Record]:
+    def _restart_all(self, died: set[str]) -> None:
+        for peer in died:
+            self.restart(peer)
+
+    def compare(self, kind: str, algorithm: str, peers: Sequence[str]) -> list[Record]:
+        """Times an algorithm in all libraries that have it."""
+        say(f"{self.robot.name}, {self.threads} thread(s){', ' * bool(self.setting)}{self.setting}: {kind} {algorithm}")
+        entries = []
+        for peer in peers:
+            if peer in self.workers and algorithm in OFFERS.get(peer, ()):
+                entry = self.enter(peer, kind, algorithm, VARIANTS.get((peer, algorithm), (algorithm,)), "")
+                if entry is not None:
+                    entries.append(entry)
+        return self.take_turns(entries) if entries else []
+
+    def compile(self, algorithm: str, variants: Mapping[str, str]) -> None:
         """Compile times, from nothing; `variants` names the one to compile per library."""
         say(f"{self.robot.name}: compile {algorithm}")
         records, measure = [], []
+
+        def measurement(peer: str, case: str) -> Callable[[], Sample]:
+            return lambda: self.workers[peer].compile(case)
+
         for peer, variant in variants.items():
+            if peer not in self.workers:
+                continue
             for shape in ("single", "batch"):
-                record = Record("compile", self.robot.name, f"{algorithm}, {shape}", peer, self.threads, variant)
-                records.append(record)
-                measure.append(lambda p=peer, c=f"{shape}:{variant}": self.workers[p].compile(c))
-        interleave(records, measure, self.plan.compiles, self.results)
-        return records
+                records.append(self.record("compile", f"{algorithm}, {shape}", peer, variant))
+                measure.append(measurement(peer, f"{shape}:{variant}"))
+        self._restart_all(interleave(records, measure, self.plan.compiles, self.results))
 
 
-def interleave(records: list[Record], measure: list[Callable[[], Sample]], turns: int, results: Results) -> None:
-    """A B C, B C A, C A B ...: whatever disturbs the machine, and whoever comes after whom, hits all alike."""
+def interleave(records: list[Record], measure: list[Callable[[], Sample]], turns: int, results: Results) -> set[str]:
+    """A B C, B C A, C A B ...: whatever disturbs the machine, and whoever comes after whom, hits all alike.
+
+    Returns the libraries whose processes died.
+    """
     results.records.extend(records)
     broken: set[int] = set()
+    died: set[str] = set()
     for turn in range(turns):
         for place in range(len(records)):
             i = (turn + place) % len(records)
@@ -250,8 +301,12 @@ def interleave(records: list[Record], measure: list[Callable[[], Sample]], turns
             try:
                 records[i].samples.append(measure[i]())
             except Failed as problem:
-                broken.add(i)
                 results.remark(f"{records[i].peer}, {records[i].robot}, {records[i].algorithm}: {problem}")
+                broken.add(i)
+                if isinstance(problem, Dead):
+                    died.add(records[i].peer)
+                    broken |= {k for k, record in enumerate(records) if record.peer in died}
+    return died
 
 
 def dynamics(plan: Plan, results: Results) -> None:
@@ -266,25 +321,26 @@ def dynamics(plan: Plan, results: Results) -> None:
         except robots.Unavailable as problem:
             results.remark(str(problem))
             continue
-        if algorithms:
-            with Contest(robot, model, 1, cores[-1:], plan, results, contenders) as contest:
+        widths = [cores[-1:], *([cores] if plan.all_cores and len(cores) > 1 else [])]
+        for used in widths if algorithms else ():
+            with Contest(robot, model, used, plan, results, contenders) as contest:
                 for algorithm in algorithms:
                     contest.compare("batch", algorithm, contenders)
-        wide = algorithms if plan.all_cores and len(cores) > 1 else []
-        if not wide and not {"latency", "compile"} & set(plan.only):
-            continue
-        with Contest(robot, model, len(cores), cores, plan, results, contenders) as contest:
-            for algorithm in wide:
-                contest.compare("batch", algorithm, contenders)
-            compiled = [peer for peer in COMPILED if peer in plan.peers]
-            chosen: dict[str, dict[str, str]] = {}
-            for algorithm in LATENCY if "latency" in plan.only else ():
-                records = contest.compare("single", algorithm, compiled)
+        if {"latency", "compile"} & set(plan.only):
+            _single_calls(robot, model, cores, plan, results)
+
+
+def _single_calls(robot: robots.Robot, model, cores: list[int], plan: Plan, results: Results) -> None:
+    compiled = [peer for peer in COMPILED if peer in plan.peers]
+    chosen: dict[str, dict[str, str]] = {}
+    if "latency" in plan.only:
+        with Contest(robot, model, cores, plan, results, compiled, dict.fromkeys(compiled, FRAX_FLAGS), TUNED) as tuned:
+            for algorithm in LATENCY:
+                records = tuned.compare("single", algorithm, compiled)
                 chosen[algorithm] = {record.peer: record.variant for record in records}
-            for algorithm in COMPILE if "compile" in plan.only else ():
-                variants = chosen.get(algorithm) or {
-                    peer: VARIANTS.get((peer, algorithm), (algorithm,))[0]
-                    for peer in compiled
-                    if peer in contest.workers
-                }
-                contest.compile(algorithm, variants)
+    with Contest(robot, model, cores, plan, results, compiled, {}) as plain:
+        for algorithm in LATENCY if "latency" in plan.only else ():
+            plain.compare("single", algorithm, compiled)
+        for algorithm in COMPILE if "compile" in plan.only else ():
+            first = {peer: VARIANTS.get((peer, algorithm), (algorithm,))[0] for peer in compiled}
+            plain.compile(algorithm, chosen.get(algorithm) or first)

@@ -20,15 +20,18 @@ class Failed(Exception):
     """A measured process could not do what it was asked; the message says why."""
 
 
-def environment(threads: int, all_cores: bool) -> dict[str, str]:
-    """For a process on so many threads: float64, no cached compilations, no virtual devices, one BLAS thread."""
+class Dead(Failed):
+    """... and it is no longer there."""
+
+
+def environment(one_thread: bool, flags: str) -> dict[str, str]:
+    """For a measured process: float64, no cached compilations, no virtual devices, one BLAS thread; XLA's `flags`."""
     env = {key: value for key, value in os.environ.items() if key not in ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")}
     env["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     env["JAX_ENABLE_X64"] = "true"
     env["JAX_PLATFORMS"] = "cpu"
     env["OPENBLAS_NUM_THREADS"] = env["OMP_NUM_THREADS"] = env["MKL_NUM_THREADS"] = "1"
-    if threads == 1 and not all_cores:
-        env["XLA_FLAGS"] = ONE_THREAD
+    env["XLA_FLAGS"] = f"{ONE_THREAD if one_thread else ''} {flags}".strip()
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH")]))
     return env
 
@@ -57,7 +60,7 @@ class Process:
                 self._child.stdin.write(line + "\n")
                 self._child.stdin.flush()
             except OSError:
-                raise Failed(self._last_words()) from None
+                raise Dead(self._last_words()) from None
         return self._answer(timeout)
 
     def _answer(self, timeout: float) -> dict[str, Any]:
@@ -70,9 +73,9 @@ class Process:
             expired = not timer.is_alive()
             timer.cancel()
         if expired:
-            raise Failed(f"no answer within {timeout:.0f} s")
+            raise Dead(f"no answer within {timeout:.0f} s")
         if not answer:
-            raise Failed(self._last_words())
+            raise Dead(self._last_words())
         message = json.loads(answer)
         if "error" in message:
             raise Failed(message["error"])
@@ -89,21 +92,21 @@ class Process:
         if self._child.poll() is None:
             self._child.kill()
         self._child.wait()
-        self._child.stdin.close()
-        self._child.stdout.close()
-        self._log.close()
+        for pipe in (self._child.stdin, self._child.stdout, self._log):
+            with contextlib.suppress(OSError):  # what it never read cannot be delivered any more
+                pipe.close()
 
 
 class Worker:
     """A library in its process, as the driver sees it."""
 
-    def __init__(self, process: Process, start_timeout: float, timeout: float):
+    def __init__(self, process: Process, patience: float):
         self._process = process
-        self._timeout = timeout
-        self._process.ask("", start_timeout)
+        self._patience = patience
+        self._process.ask("", 120.0)
 
     def _ask(self, **request: Any) -> dict[str, Any]:
-        return self._process.ask(json.dumps(request), self._timeout)
+        return self._process.ask(json.dumps(request), self._patience)
 
     def prepare(self, case: str) -> tuple[float, int]:
         """Seconds and evaluations of one run."""
@@ -128,12 +131,15 @@ class Worker:
         self._process.close()
 
 
-def start(library: str, job: str, threads: int, cores: list[int], timeout: float = 600.0) -> Worker:
-    """`cores` are those that the process may use; on one of them XLA is told to use one thread."""
+def start(library: str, job: str, cores: list[int], flags: str = "", patience: float = 240.0) -> Worker:
+    """`cores` are those that the process may use; on one of them XLA is told to use one thread.
+
+    `patience` is how long, in seconds, an answer may take.
+    """
     command = [sys.executable, "-m", "benchmarks.peers.server", library, job]
-    process = Process(command, environment(threads, all_cores=len(cores) > 1), cores)
+    process = Process(command, environment(len(cores) == 1, flags), cores)
     try:
-        return Worker(process, start_timeout=120.0, timeout=timeout)
+        return Worker(process, patience)
     except BaseException:
         process.close()
         raise

@@ -21,7 +21,6 @@ class Job:
     checked: int
     threads: int
     gravity: float
-    options: dict[str, Any]
 
     @staticmethod
     def read(path: str) -> "Job":

@@ -13,7 +13,7 @@ from benchmarks.peers.cases import timed
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-    """`call` takes one state; `arguments` have a leading axis over states.
+    """`call` takes `shared`, then one state; `arguments` have a leading axis over states.
 
     `convert` takes the outputs at the first states (NumPy arrays, stacked) to Pinocchio's convention.
     """
@@ -21,6 +21,7 @@ class Function:
     call: Callable[..., Any]
     arguments: tuple[np.ndarray, ...]
     convert: Callable[[Any], np.ndarray] | None = None
+    shared: tuple[Any, ...] = ()
 
 
 class JaxCase:
@@ -79,7 +80,8 @@ def batch_case(function: Function, checked: int) -> JaxCase:
             return convert(jax.tree.map(lambda x: x[:checked], outputs))
 
     count = len(function.arguments[0])
-    return JaxCase(jax.vmap(function.call), function.arguments, count, first)
+    axes = (*[None] * len(function.shared), *[0] * len(function.arguments))
+    return JaxCase(jax.vmap(function.call, axes), (*function.shared, *function.arguments), count, first)
 
 
 def single_case(function: Function) -> JaxCase:
@@ -90,7 +92,7 @@ def single_case(function: Function) -> JaxCase:
         def one(outputs):
             return convert(jax.tree.map(lambda x: x[None], outputs))
 
-    return JaxCase(function.call, tuple(x[0] for x in function.arguments), 1, one)
+    return JaxCase(function.call, (*function.shared, *(x[0] for x in function.arguments)), 1, one)
 
 
 def case_maker(functions: dict[str, Function], checked: int) -> Callable[[str], JaxCase]:

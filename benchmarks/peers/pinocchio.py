@@ -110,8 +110,8 @@ def write_states(model, states: dict[str, np.ndarray], path: Path) -> None:
 class CppWorker:
     """The same methods as `workers.Worker`, for the C++ program. Cases are named `batch:NAME`."""
 
-    def __init__(self, program: Path, model_file: Path, states_file: Path, threads: int, cores: list[int]):
-        self._threads = threads
+    def __init__(self, program: Path, model_file: Path, states_file: Path, cores: list[int]):
+        self._threads = len(cores)
         self._process = Process([str(program), str(model_file), str(states_file)], dict(os.environ), cores)
         try:
             self.facts = self._process.ask("", 60.0)
