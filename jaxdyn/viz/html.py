@@ -59,7 +59,7 @@ class Archive:
 
 @functools.cache
 def _part(name: str) -> str:
-    return importlib.resources.files(__package__).joinpath("page", name).read_text(encoding="utf-8")
+    return importlib.resources.files("jaxdyn.viz").joinpath("page", name).read_text(encoding="utf-8")
 
 
 def page(data: dict, archive: Archive) -> str:

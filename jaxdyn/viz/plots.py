@@ -35,7 +35,7 @@ def plot_base_height(
     **Returns:** figure and axes.
     """
     t, h = _series("times", times, "heights", heights, ("steps",))
-    figure, ax = _axes(axes, (7.2, 3.6))
+    figure, ax = _axes(axes, 1, (7.2, 3.6))
     _line(ax, t, h, PALETTE[0], "median" if h.ndim == 2 and len(h) > 1 else None)
     if target is not None:
         ax.axhline(float(target), color=PALETTE[1], lw=1.4, ls=(0, (5, 3)), zorder=1)
@@ -80,7 +80,7 @@ def plot_contact_forces(
     up = up / np.linalg.norm(up)
     along = f @ up
     across = np.linalg.norm(f - along[..., None] * up, axis=-1)
-    figure, (top, bottom) = _axes(axes, (7.2, 5.2), rows=2, sharex=True)
+    figure, (top, bottom) = _axes(axes, 2, (7.2, 5.2), rows=2, sharex=True)
     for k in range(n):
         _line(top, t, along[..., k], PALETTE[k % len(PALETTE)], names[k], spread=n <= 4)
         _line(bottom, t, across[..., k], PALETTE[k % len(PALETTE)], None, spread=n <= 4)
@@ -121,7 +121,7 @@ def plot_cost(costs: FloatLike, *, log: bool | None = None, label: str = "cost",
     **Returns:** figure and axes.
     """
     c = numbers("costs", costs, ("iterations",), ("runs", "iterations"))
-    figure, ax = _axes(axes, (7.2, 3.6))
+    figure, ax = _axes(axes, 1, (7.2, 3.6))
     _line(ax, np.arange(c.shape[-1]), c, PALETTE[0], None)
     log = bool(c.min() > 0 and c.max() > 20 * c.min()) if log is None else log
     if log:
@@ -171,22 +171,24 @@ def plot_joint_trajectories(
     _same_length(t, "values", x.shape[-2])
     n = x.shape[-1]
     names = _names(names, n, "joint")
+    low_limits, high_limits = _limits("lower", lower, n), _limits("upper", upper, n)
     goal = (
         None if reference is None else np.broadcast_to(numbers("reference", reference, (n,), (len(t), n)), (len(t), n))
     )
     columns = min(n, 3 if n <= 9 else 4)
     rows = -(-n // columns)
-    figure, grid = _axes(axes, (2.9 * columns, 1.75 * rows + 0.5), rows=rows, columns=columns, sharex=True)
-    grid = np.ravel(grid)
+    size = (2.9 * columns, 1.75 * rows + 0.5)
+    figure, grid = _axes(axes, n, size, rows=rows, columns=columns, sharex=True)
+    grid = np.atleast_1d(grid)
     for k in range(n):
         ax = grid[k]
         _line(ax, t, x[..., k], PALETTE[0], None)
         if goal is not None:
             ax.plot(t, goal[:, k], color=PALETTE[1], lw=1.3, ls=(0, (4, 2)), zorder=2)
         low, high = ax.get_ylim()
-        for limit, sign in ((lower, -1), (upper, 1)):
-            edge = None if limit is None else float(np.asarray(limit, float)[k])
-            if edge is not None and np.isfinite(edge) and low - 0.3 * (high - low) < edge < high + 0.3 * (high - low):
+        for limit, sign in ((low_limits, -1), (high_limits, 1)):
+            edge = float(limit[k])
+            if low - 0.3 * (high - low) < edge < high + 0.3 * (high - low):
                 ax.axhspan(edge, edge + sign * 10 * (high - low), color=PALETTE[4], alpha=0.10, lw=0)
                 ax.axhline(edge, color=PALETTE[4], lw=1, alpha=0.7)
                 low, high = min(low, edge - 0.06 * (high - low)), max(high, edge + 0.06 * (high - low))
@@ -200,19 +202,21 @@ def plot_joint_trajectories(
     return figure, grid[:n]
 
 
-def _axes(axes: Any, size: tuple[float, float], *, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, Any]:
-    """The given axes with their figure, or new ones on a figure that pyplot does not know."""
+def _axes(axes: Any, count: int, size: tuple[float, float], **layout: Any) -> tuple[Any, Any]:
+    """`count` axes, given or on a new figure that pyplot does not know, and their figure."""
     if axes is not None:
-        first = np.ravel(np.asarray(axes, dtype=object))
-        if (len(first) < rows * columns and len(first) < 2) or (rows * columns > 1 and len(first) < 2):
-            raise InputError(f"axes: wanted {rows * columns} of them, given {len(first)}.")
-        return first[0].figure, axes
+        given = np.ravel(np.asarray(axes, dtype=object))
+        if len(given) < count:
+            raise InputError(f"axes: wanted {count} of them, given {len(given)}.")
+        return given[0].figure, given[:count] if count > 1 else given[0]
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError("plots need matplotlib, which the extra 'viz' installs: pip install 'jaxdyn[viz]'") from None
     figure = Figure(figsize=size, dpi=150, layout="constrained")
-    return figure, figure.subplots(rows, columns, **options)
+    rows, columns = layout.pop("rows", 1), layout.pop("columns", 1)
+    grid = figure.subplots(rows, columns, **layout)
+    return figure, grid if rows * columns == 1 else np.ravel(grid)
 
 
 def _line(ax: Any, t: np.ndarray, values: np.ndarray, color: str, label: str | None, spread: bool = True) -> None:
@@ -259,6 +263,14 @@ def _series(
 def _same_length(t: np.ndarray, name: str, steps: int) -> None:
     if len(t) != steps:
         raise InputError(f"{name}: {steps} steps, but {len(t)} times; they must be equally many.")
+
+
+def _limits(name: str, value: FloatLike | None, n: int) -> np.ndarray:
+    """(n,) limits, NaN where there is none."""
+    if value is None:
+        return np.full(n, np.nan)
+    array = np.asarray(value, float)
+    return np.where(np.isfinite(array), numbers(name, np.where(np.isfinite(array), array, 0.0), (n,)), np.nan)
 
 
 def _names(names: Sequence[str] | None, n: int, kind: str) -> list[str]:

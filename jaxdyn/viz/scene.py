@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.algorithms.configuration import Configuration
 from jaxdyn.contact.terrain import FlatTerrain, PlaneTerrain, Terrain
 from jaxdyn.errors import FloatLike, InputError, listing, unknown_name
 from jaxdyn.model.manifold import neutral
@@ -91,7 +92,7 @@ class Scene:
     def add_robot(
         self,
         model: Model,
-        q: FloatLike | None = None,
+        q: FloatLike | Configuration | None = None,
         *,
         poses: Any = None,
         times: FloatLike | None = None,
@@ -108,7 +109,8 @@ class Scene:
         Main arguments:
 
         - `model`: one robot, not a batch of models; its shapes are drawn.
-        - `q`: configurations, (nq,), (steps, nq) or (environments, steps, nq). Default: the neutral one.
+        - `q`: configurations, (nq,), (steps, nq) or (environments, steps, nq), or a `Configuration` with such leading
+          axes. Default: the neutral one.
         - `times`: (steps,), increasing; or `timestep`, their distance.
 
         Other arguments:

@@ -36,12 +36,13 @@ def numbers(name: str, value: FloatLike, *shapes: Sequence[str | int]) -> np.nda
             isinstance(s, str) or s == n for s, n in zip(shape, array.shape, strict=True)
         )
 
-    if not any(fits(shape) for shape in shapes):
+    match = next((shape for shape in shapes if fits(shape)), None)
+    if match is None:
         wanted = " or ".join(
             "(" + ", ".join(str(s) for s in shape) + ("," if len(shape) == 1 else "") + ")" for shape in shapes
         )
         raise InputError(f"{name}: wanted shape {wanted}, given shape {array.shape}.")
-    if 0 in array.shape:
+    if any(n == 0 and isinstance(s, str) for s, n in zip(match, array.shape, strict=True)):
         raise InputError(f"{name}: is empty, shape {array.shape}.")
     if not np.isfinite(array).all():
         bad = np.argwhere(~np.isfinite(array))
@@ -118,7 +119,10 @@ def color(value: Any, name: str = "color") -> tuple[float, float, float]:
 
 def colors(value: Any, count: int, name: str = "color") -> list[tuple[float, float, float]]:
     """One colour for all of `count`, or a sequence of `count` colours."""
-    if isinstance(value, str) or (np.ndim(value) == 1 and len(value) == 3 and not isinstance(value[0], str)):
+    single = isinstance(value, str) or (
+        len(value) == 3 and all(np.ndim(x) == 0 and not isinstance(x, str) for x in value)
+    )
+    if single:
         return [color(value, name)] * count
     if len(value) != count:
         raise InputError(f"{name}: wanted one colour or {count}, given {len(value)}.")
@@ -151,6 +155,8 @@ def quaternion(rotation: np.ndarray) -> np.ndarray:
 
 def check_rotations(name: str, rotation: np.ndarray) -> None:
     """Raises `InputError` unless all matrices (..., 3, 3) are rotations, to 1e-3."""
+    if rotation.size == 0:
+        return
     error = np.abs(np.swapaxes(rotation, -1, -2) @ rotation - np.eye(3)).max(axis=(-1, -2))
     if error.max() > 1e-3 or np.linalg.det(rotation).min() < 0:
         worst = tuple(int(i) for i in np.unravel_index(np.argmax(error), error.shape))

@@ -129,7 +129,10 @@ class Camera {
       pointers.set(event.pointerId, next);
       changed();
     });
+    const embedded = window.self !== window.top;
     element.addEventListener('wheel', (event) => {
+      /* inside another page the wheel scrolls that page until somebody has clicked here */
+      if (embedded && !document.hasFocus()) return;
       event.preventDefault();
       const lines = event.deltaMode === 1 ? 18 : 1;
       this.zoom(Math.exp(clamp(event.deltaY * lines, -240, 240) * 0.0013));

@@ -117,7 +117,7 @@ class Player {
 
   tick(stamp) {
     this.pending = false;
-    const seconds = this.last ? clamp((stamp - this.last) / 1000, 0, 0.1) : 0;
+    const seconds = this.last ? clamp((stamp - this.last) / 1000, 0, 0.25) : 0;
     const stamp0 = this.last;
     this.last = stamp;
     if (this.hidden) { this.last = 0; return; }

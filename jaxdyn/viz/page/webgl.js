@@ -83,6 +83,7 @@ class WebGLRenderer {
     gl.useProgram(program);
     for (const [key, { at, type }] of Object.entries(uniforms)) {
       const value = values[key];
+      if (value === undefined && !key.endsWith('Map')) throw new Error(`uniform ${key} of ${name} has no value`);
       if (type === gl.FLOAT) gl.uniform1f(at, value);
       else if (type === gl.FLOAT_VEC2) gl.uniform2fv(at, value);
       else if (type === gl.FLOAT_VEC3) gl.uniform3fv(at, value);
