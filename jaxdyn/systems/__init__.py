@@ -5,13 +5,13 @@ from jaxdyn.systems.batch import Progress as Progress
 from jaxdyn.systems.batch import batch_rollout as batch_rollout
 from jaxdyn.systems.fixed_base import FixedBaseDynamics as FixedBaseDynamics
 from jaxdyn.systems.floating_base import FloatingBaseDynamics as FloatingBaseDynamics
+from jaxdyn.systems.integrators import RKMK4 as RKMK4
 from jaxdyn.systems.integrators import EmbeddedEuler as EmbeddedEuler
 from jaxdyn.systems.integrators import EmbeddedRK4 as EmbeddedRK4
 from jaxdyn.systems.integrators import Integrator as Integrator
 from jaxdyn.systems.integrators import LieEuler as LieEuler
 from jaxdyn.systems.integrators import LieMidpoint as LieMidpoint
 from jaxdyn.systems.integrators import LinearlyImplicit as LinearlyImplicit
-from jaxdyn.systems.integrators import RKMK4 as RKMK4
 from jaxdyn.systems.integrators import SemiImplicitEuler as SemiImplicitEuler
 from jaxdyn.systems.integrators import linearize as linearize
 from jaxdyn.systems.integrators import step as step

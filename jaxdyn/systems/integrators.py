@@ -52,19 +52,25 @@ def step(
     **Arguments:** `u`: an `Input`, or a bare torque vector. **Returns:** a state of the same shapes and dtypes.
 
     **Raises:** `InputError` for wrong shapes.
+
+    It is compiled as a whole, once for each system and integrator, whatever their numbers.
     """
     if substeps < 1:
         raise InputError(f"substeps: wanted at least 1, given {substeps}.")
     dtype = system.velocity(x).dtype
-    t, dt = jnp.asarray(t, dtype), jnp.asarray(dt, dtype)
+    return _step(system, integrator, x, u, jnp.asarray(dt, dtype), jnp.asarray(t, dtype), substeps)
+
+
+@eqx.filter_jit
+def _step(system: System, integrator: Integrator, x: Any, u: Any, dt: Array, t: Array, substeps: int) -> Any:
     if substeps == 1:
         return strong(integrator.step(system, x, u, t, dt), x)
     part = dt / substeps
 
     def body(x: Any, i: Array) -> tuple[Any, None]:
-        return strong(integrator.step(system, x, u, t + i.astype(dtype) * part, part), x), None
+        return strong(integrator.step(system, x, u, t + i.astype(dt.dtype) * part, part), x), None
 
-    return jax.lax.scan(body, x, jnp.arange(substeps))[0]
+    return jax.lax.scan(body, x, jnp.arange(substeps, dtype=jnp.int32))[0]
 
 
 class SemiImplicitEuler(Integrator):
