@@ -21,7 +21,7 @@ from jaxdyn.algorithms.configuration import Configuration
 from jaxdyn.algorithms.gradients import derivatives_at
 from jaxdyn.algorithms.world import Geometry, Inertias
 from jaxdyn.math.batching import materialize
-from jaxdyn.math.stacked import Stack, hat, join, spd_inverse, take, widen, widest
+from jaxdyn.math.stacked import Stack, first, hat, join, last, products, spd_inverse, take, total, widen, widest
 from jaxdyn.model.schedule import Level, Schedule, schedule
 from jaxdyn.model.tree import Tree
 
@@ -46,7 +46,7 @@ def spatial_matrices(body: Inertias) -> Stack:
     mass = m[:, None, None] * eye
     cx = hat(c)
     moment = m[:, None, None] * cx
-    square = sum(c[:, i] * c[:, i] for i in range(3))
+    square = total(c[:, i] * c[:, i] for i in range(3))
     about = body.about_com + (m * square)[:, None, None] * eye - m[:, None, None] * (c[:, :, None] * c[:, None])
     width = widest(about, moment, mass)
     top = join([widen(mass, width), -moment], 2)
@@ -63,15 +63,15 @@ def factor(bodies: Bodies, at: Geometry, matrices: Stack) -> Factor:
         parts, messages = [], []
         for group in level.groups:
             i_a, s = group.bodies(inertia), group.dofs(at.axes)
-            u = materialize(sum(i_a[:, None, :, j] * s[:, :, None, j] for j in range(6)))
-            d = sum(s[:, :, None, j] * u[:, None, :, j] for j in range(6))
+            u = materialize(total(i_a[:, None, :, j] * s[:, :, None, j] for j in range(6)))
+            d = total(s[:, :, None, j] * u[:, None, :, j] for j in range(6))
             rotor = group.dofs(armature)
             eye = jnp.eye(group.size, dtype=d.dtype)[None, :, :, None]
             d_inverse = materialize(spd_inverse(d + eye * rotor[:, :, None]))
-            k = materialize(sum(d_inverse[:, :, None, j] * u[:, None, j] for j in range(group.size)))
+            k = materialize(total(d_inverse[:, :, None, j] * u[:, None, j] for j in range(group.size)))
             parts.append(JointFactor(s, u, d_inverse, k))
             if level.depth:
-                messages.append(i_a - sum(u[:, j, :, None] * k[:, j, None] for j in range(group.size)))
+                messages.append(i_a - total(u[:, j, :, None] * k[:, j, None] for j in range(group.size)))
         return materialize(join(messages)) if messages else None, parts
 
     return order.scan_up(step)
@@ -90,9 +90,9 @@ def solve(tree: Tree, parts: Factor, tau: Stack) -> Stack:
         for part, group, a in zip(parts[level.depth], level.groups, loads[level.depth], strict=True):
             moved = None if above is None else group.bodies(above)
             if moved is not None:
-                a = a - sum(part.k[:, :, j] * moved[:, None, j] for j in range(6))
+                a = a - total(part.k[:, :, j] * moved[:, None, j] for j in range(6))
             a = materialize(a)
-            own = sum(part.axes[:, j] * a[:, j, None] for j in range(group.size))
+            own = total(part.axes[:, j] * a[:, j, None] for j in range(group.size))
             motions.append(own if moved is None else moved + own)
             results.append(a.reshape(-1, a.shape[-1]))
         return join(motions)
@@ -110,10 +110,10 @@ def _inwards(order: Schedule, parts: Factor, tau: Stack) -> list[list[Stack]]:
             t = group.dofs(tau)
             p = None if below is None else group.bodies(below)
             if p is not None:
-                t = t - sum(part.axes[:, :, j] * p[:, None, j] for j in range(6))
+                t = t - total(part.axes[:, :, j] * p[:, None, j] for j in range(6))
             t = materialize(t)
-            loads.append(sum(part.d_inverse[:, :, j] * t[:, j, None] for j in range(group.size)))
-            handed = sum(part.k[:, j] * t[:, j, None] for j in range(group.size))
+            loads.append(total(part.d_inverse[:, :, j] * t[:, j, None] for j in range(group.size)))
+            handed = total(part.k[:, j] * t[:, j, None] for j in range(group.size))
             messages.append(handed if p is None else p + handed)
         return join(messages) if level.depth else None, loads
 
@@ -121,7 +121,7 @@ def _inwards(order: Schedule, parts: Factor, tau: Stack) -> list[list[Stack]]:
 
 
 def inverse_factor(tree: Tree, parts: Factor) -> tuple[Stack, Stack]:
-    """L^{-1} and L^{-1} blkdiag(D)^{-1}: (nv, nv, B) each; rows in the order of the tree, columns in that of its `Schedule`.
+    """L^{-1} and L^{-1} blkdiag(D)^{-1}: (B, nv, nv) each, rows in the order of the tree, columns in that of its `Schedule`.
 
     Only motions of a body's ancestors reach it: each level carries one slot per ancestor, not one per column.
     """
@@ -143,17 +143,17 @@ def inverse_factor(tree: Tree, parts: Factor) -> tuple[Stack, Stack]:
             own = part.axes
             if above is not None:
                 moved = group.bodies(above)
-                row = materialize(-sum(part.k[:, :, None, j] * moved[:, None, :, j] for j in range(6)))
-                own = join([moved + sum(own[:, j, None] * row[:, j, :, None] for j in range(k)), own], 1)
+                row = materialize(-total(part.k[:, :, None, j] * moved[:, None, :, j] for j in range(6)))
+                own = join([moved + total(own[:, j, None] * row[:, j, :, None] for j in range(k)), own], 1)
                 rows.append(row.reshape(-1, width))
             states.append(own)
             for b in range(group.count):
-                first = group.dof + b * k
+                start = group.dof + b * k
                 for j in range(k):
                     for slot, column in enumerate(inherited[group.first + b]):
                         if column >= 0:
-                            where[first + j, column] = used + (b * k + j) * slots + slot
-                columns.append([*inherited[group.first + b], *range(first, first + k)])
+                            where[start + j, column] = used + (b * k + j) * slots + slot
+                columns.append([*inherited[group.first + b], *range(start, start + k)])
             used += group.count * k * slots
         wide = max(x.shape[1] for x in states)
         motions = materialize(join([_pad_slots(x, wide) for x in states]))
@@ -161,15 +161,16 @@ def inverse_factor(tree: Tree, parts: Factor) -> tuple[Stack, Stack]:
     where[where < 0] = used
     np.fill_diagonal(where, used + 1)
     pool = join([*rows, jnp.zeros((1, width), dtype), jnp.ones((1, width), dtype)])
-    inverse = materialize(take(pool, where[order.dof_rank])).reshape(n, n, width)
+    lower = materialize(materialize(pool.T)[:, where[order.dof_rank]])
     scaled = []
     for level in order.levels:
         for part, group in zip(parts[level.depth], level.groups, strict=True):
             m, k = group.count, group.size
-            block = inverse[:, group.dof : group.dof + m * k].reshape(n, m, k, width)
-            result = sum(block[:, :, j, None] * part.d_inverse[None, :, j] for j in range(k))
-            scaled.append(result.reshape(n, m * k, width))
-    return inverse, materialize(join(scaled, 1))
+            block = lower[:, :, group.dof : group.dof + m * k].reshape(width, n, m, k)
+            d_inverse = first(part.d_inverse)[:, None]
+            result = total(block[..., j, None] * d_inverse[:, :, :, j] for j in range(k))
+            scaled.append(result.reshape(width, n, m * k))
+    return lower, jnp.concatenate(scaled, 2)
 
 
 def _pad_slots(motions: Stack, slots: int) -> Stack:
@@ -178,9 +179,9 @@ def _pad_slots(motions: Stack, slots: int) -> Stack:
 
 
 def mass_inverse(tree: Tree, parts: Factor) -> Stack:
-    """M^{-1} = L^{-1} blkdiag(D)^{-1} L^{-T}: (nv, nv, B), in the order of the tree."""
+    """M^{-1} = L^{-1} blkdiag(D)^{-1} L^{-T}: (B, nv, nv), in the order of the tree."""
     lower, scaled = inverse_factor(tree, parts)
-    return sum(scaled[:, k, None] * lower[None, :, k] for k in range(tree.nv))
+    return products(scaled, jnp.swapaxes(lower, 1, 2))
 
 
 def forward_dynamics_kernel(tree: Tree, bodies: Bodies, q: Configuration, v: Stack, tau: Stack) -> Stack:
@@ -198,7 +199,7 @@ def mass_inverse_kernel(tree: Tree, bodies: Bodies, q: Configuration) -> Stack:
     if tree.nv == 0:
         return jnp.zeros((0, 0, 1), bodies.gravity.dtype)
     at = world.geometry(bodies, q)
-    return mass_inverse(tree, factor(bodies, at, spatial_matrices(world.inertias(bodies, at))))
+    return last(mass_inverse(tree, factor(bodies, at, spatial_matrices(world.inertias(bodies, at)))))
 
 
 def forward_dynamics_derivatives(
@@ -211,10 +212,7 @@ def forward_dynamics_derivatives(
     at = world.geometry(bodies, q)
     twist, own = world.velocities(tree, at, v)
     acceleration = world.accelerations(bodies, at, twist, own, a)
-    d_q, d_v, _ = derivatives_at(tree, bodies, at, twist, own, acceleration)
-    parts = factor(bodies, at, spatial_matrices(world.inertias(bodies, at)))
-    inverse = materialize(mass_inverse(tree, parts))
-    n = tree.nv
-    both = materialize(join([d_q, d_v], 1))
-    both = -sum(inverse[:, k, None] * both[k][None] for k in range(n))
-    return both[:, :n], both[:, n:], inverse
+    by_state, _ = derivatives_at(tree, bodies, at, twist, own, acceleration)
+    inverse = mass_inverse(tree, factor(bodies, at, spatial_matrices(world.inertias(bodies, at))))
+    d_a = -products(inverse, by_state)
+    return last(d_a[:, :, : tree.nv]), last(d_a[:, :, tree.nv :]), last(inverse)

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdyn.algorithms import world
 from jaxdyn.algorithms.bodies import Bodies
@@ -32,7 +33,7 @@ from jaxdyn.algorithms.configuration import Configuration
 from jaxdyn.algorithms.world import Geometry, Inertias
 from jaxdyn.math.batching import materialize
 from jaxdyn.math.stacked import (
-    Stack, constant, cross, dot, force_cross, join, motion_cross, pairs, pile, take,
+    Stack, cross, dot, first, force_cross, join, last, motion_cross, pairs, pile, take, total,
 )  # fmt: skip
 from jaxdyn.model.schedule import schedule
 from jaxdyn.model.tree import Tree
@@ -68,7 +69,7 @@ class Composite(NamedTuple):
 
 def symmetric_matvec(six: Stack, x: Stack) -> Stack:
     """(n, 6, B) entries of a symmetric matrix, (n, 3, B) -> (n, 3, B)."""
-    return jnp.stack([sum(six[:, _SIX[i][j]] * x[:, j] for j in range(3)) for i in range(3)], 1)
+    return jnp.stack([total(six[:, _SIX[i][j]] * x[:, j] for j in range(3)) for i in range(3)], 1)
 
 
 def inertia_about_origin(body: Inertias) -> Stack:
@@ -85,8 +86,8 @@ def inertia_about_origin(body: Inertias) -> Stack:
 def composite(tree: Tree, body: Inertias) -> Composite:
     """Composite inertias: of each body and all that hangs on it."""
     flat = join([body.mass[:, None], body.mass[:, None] * body.com, inertia_about_origin(body)], 1)
-    total = materialize(schedule(tree).sum_up(materialize(flat)))
-    return Composite(total[:, 0], total[:, 1:4], total[:, 4:10])
+    sums = materialize(schedule(tree).sum_up(materialize(flat)))
+    return Composite(sums[:, 0], sums[:, 1:4], sums[:, 4:10])
 
 
 def of_dofs(tree: Tree, per_body):
@@ -99,18 +100,20 @@ def mass_matrix_kernel(tree: Tree, bodies: Bodies, q: Configuration) -> Stack:
     """Composite rigid body algorithm: M_kj = (I_k^c S_k) . S_j for j at or above k; exact zeros between branches."""
     at = world.geometry(bodies, q)
     axes = take(at.axes, schedule(tree).dof_rank)
-    momentum = materialize(of_dofs(tree, composite(tree, world.inertias(bodies, at))).apply(axes))
-    return _mass_matrix(tree, bodies, momentum, axes)
+    momentum = of_dofs(tree, composite(tree, world.inertias(bodies, at))).apply(axes)
+    lower = pairs(momentum, axes)
+    return last(_with_armature(bodies, _assemble(tree, lower, jnp.swapaxes(lower, 1, 2))))
 
 
-def _mass_matrix(tree: Tree, bodies: Bodies, momentum: Stack, axes: Stack) -> Stack:
-    n = tree.nv
-    below, above = _masks(tree)
-    zero = jnp.zeros((), axes.dtype)
-    lower = jnp.where(constant(below, axes).astype(bool), pairs(momentum, axes), zero)
-    upper = jnp.where(constant(above, axes).astype(bool), pairs(axes, momentum), zero)
-    diagonal = jnp.eye(n, dtype=axes.dtype)[..., None] * bodies.armature[:, None]
-    return lower + upper + diagonal
+def _with_armature(bodies: Bodies, matrix: Stack) -> Stack:
+    """(B, nv, nv) with the armature added to the diagonal."""
+    return matrix + jnp.eye(matrix.shape[1], dtype=matrix.dtype)[None] * first(bodies.armature)[:, None]
+
+
+def _assemble(tree: Tree, lower: Stack, upper: Stack) -> Stack:
+    """(B, nv, c nv): `lower` where the body of the row is at or below that of the column, `upper` where it is strictly above, else zero."""
+    below, above = (np.tile(m, (1, lower.shape[2] // tree.nv))[None] for m in _masks(tree))
+    return jnp.where(below, lower, jnp.where(above, upper, jnp.zeros((), lower.dtype)))
 
 
 def _masks(tree: Tree):
@@ -120,17 +123,10 @@ def _masks(tree: Tree):
     return order.below[index], order.strictly_above[index]
 
 
-def inverse_dynamics_derivatives(
-    tree: Tree, bodies: Bodies, q: Configuration, v: Stack, a: Stack | None
-) -> tuple[Stack, Stack, Stack]:
-    """d tau/dq, d tau/dv and M at the joint accelerations `a` (None: zero): (nv, nv, B) each, q in tangent space."""
-    at = world.geometry(bodies, q)
-    twist, own = world.velocities(tree, at, v)
-    acceleration = world.accelerations(bodies, at, twist, own, a)
-    return derivatives_at(tree, bodies, at, twist, own, acceleration)
-
-
-def derivatives_at(tree: Tree, bodies: Bodies, at: Geometry, twist: Stack, own: Stack, acceleration: Stack):
+def derivatives_at(
+    tree: Tree, bodies: Bodies, at: Geometry, twist: Stack, own: Stack, acceleration: Stack
+) -> tuple[Stack, Stack]:
+    """[d tau/dq, d tau/dv] (B, nv, 2 nv) and M (B, nv, nv) of a motion."""
     order = schedule(tree)
     body = world.inertias(bodies, at)
     mass, moment, six = body.mass, body.mass[:, None] * body.com, inertia_about_origin(body)
@@ -148,9 +144,9 @@ def derivatives_at(tree: Tree, bodies: Bodies, at: Geometry, twist: Stack, own: 
         e = wj[i][j] + wj[j][i] - v[:, i] * moment[:, j] - moment[:, i] * v[:, j]
         entries.append(e + vh if i == j else e)
     parts = join([mass[:, None], moment, six, momentum, pile(entries, 1), force], 1)
-    total = of_dofs(tree, materialize(order.sum_up(materialize(parts))))
-    c = Composite(total[:, 0], total[:, 1:4], total[:, 4:10])
-    l, k, n_six, f = total[:, 10:13], total[:, 13:16], total[:, 16:22], total[:, 22:28]
+    sums = of_dofs(tree, materialize(order.sum_up(materialize(parts))))
+    c = Composite(sums[:, 0], sums[:, 1:4], sums[:, 4:10])
+    l, k, n_six, f = sums[:, 10:13], sums[:, 13:16], sums[:, 16:22], sums[:, 22:28]
 
     s = take(at.axes, order.dof_rank)
     v_body, own_body, a_body = of_dofs(tree, (twist, own, acceleration))
@@ -163,19 +159,28 @@ def derivatives_at(tree: Tree, bodies: Bodies, at: Geometry, twist: Stack, own: 
     rate = materialize(p + motion_cross(v_body, s))
 
     i_s = materialize(c.apply(s))
-    b_s = materialize(_transposed_coriolis(l, k, n_six, s))
-    by_q = materialize(_coriolis(l, k, n_six, p) + c.apply(sweep) + force_cross(s, f))
-    by_v = materialize(_coriolis(l, k, n_six, s) + c.apply(rate))
+    b_s = _transposed_coriolis(l, k, n_six, s)
+    by_q = _coriolis(l, k, n_six, p) + c.apply(sweep) + force_cross(s, f)
+    by_v = _coriolis(l, k, n_six, s) + c.apply(rate)
 
-    below, above = (constant(m, s).astype(bool) for m in _masks(tree))
-    zero = jnp.zeros((), s.dtype)
+    # Below: 9 terms, three of (2B)^T S and six of I S, against the columns of all three matrices; above: 6 terms.
+    left = join([b_s, i_s], 1)
+    right = [join([p[:, 3:], sweep], 1), join([s[:, 3:], rate], 1), join([jnp.zeros_like(b_s), s], 1)]
+    lower, upper = pairs(left, join(right)), pairs(s, join([by_q, by_v, i_s]))
+    both = materialize(_assemble(tree, lower, upper))
+    n = tree.nv
+    return both[:, :, : 2 * n], _with_armature(bodies, both[:, :, 2 * n :])
 
-    def assemble(lower, upper):
-        return jnp.where(below, lower, jnp.where(above, upper, zero))
 
-    d_q = assemble(pairs(b_s, p[:, 3:]) + pairs(i_s, sweep), pairs(s, by_q))
-    d_v = assemble(pairs(b_s, s[:, 3:]) + pairs(i_s, rate), pairs(s, by_v))
-    return d_q, d_v, _mass_matrix(tree, bodies, i_s, s)
+def inverse_dynamics_derivatives(
+    tree: Tree, bodies: Bodies, q: Configuration, v: Stack, a: Stack | None
+) -> tuple[Stack, Stack, Stack]:
+    """d tau/dq, d tau/dv and M at the joint accelerations `a` (None: zero): (nv, nv, B) each, q in tangent space."""
+    at = world.geometry(bodies, q)
+    twist, own = world.velocities(tree, at, v)
+    acceleration = world.accelerations(bodies, at, twist, own, a)
+    by_state, mass = derivatives_at(tree, bodies, at, twist, own, acceleration)
+    return last(by_state[:, :, : tree.nv]), last(by_state[:, :, tree.nv :]), last(mass)
 
 
 def add_root(acceleration: Stack, bodies: Bodies) -> Stack:

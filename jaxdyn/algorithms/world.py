@@ -18,6 +18,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.algorithms.bodies import Bodies
 from jaxdyn.algorithms.configuration import Configuration, layout
 from jaxdyn.math.batching import materialize
 from jaxdyn.math.stacked import (
@@ -25,7 +26,6 @@ from jaxdyn.math.stacked import (
     widest,
 )  # fmt: skip
 from jaxdyn.model.joints import planar_axes
-from jaxdyn.model.model import Model
 from jaxdyn.model.schedule import Level, schedule
 from jaxdyn.model.tree import Tree
 
@@ -89,16 +89,16 @@ def _table(tree: Tree) -> _JointTable:
     return _JointTable(tree)
 
 
-def geometry(model: Model, q: Configuration) -> Geometry:
-    """Poses and motion axes. All leaves of `model` and `q` carry a trailing batch axis."""
-    tree = model.tree
+def geometry(bodies: Bodies, q: Configuration) -> Geometry:
+    """Poses and motion axes. All leaves of `bodies` and `q` carry a trailing batch axis."""
+    tree = bodies.tree
     order, table = schedule(tree), _table(tree)
     if order.n == 0:
-        zero = jnp.zeros((3, 1), model.gravity.dtype)
+        zero = jnp.zeros((3, 1), bodies.gravity.dtype)
         return Geometry(zero[None, :, None][:0], zero[None][:0], zero, jnp.zeros((0, 6, 1), zero.dtype))
-    r0 = take(model.joint_placement.rotation, order.bodies)
-    p0 = take(model.joint_placement.translation, order.bodies)
-    axis = take(model.joint_axis, order.bodies)
+    r0 = take(bodies.joint_placement.rotation, order.bodies)
+    p0 = take(bodies.joint_placement.translation, order.bodies)
+    axis = take(bodies.joint_axis, order.bodies)
     width = widest(q.rotations, q.coordinates, r0, p0, axis)
 
     # Joint placement times joint motion. About a unit axis: R0 + sin R0 K + (1 - cos) R0 K^2.
@@ -173,15 +173,15 @@ def spatial_accelerations(tree: Tree, at: Geometry, twist: Stack, own: Stack, a:
     return materialize(order.sum_down(total))
 
 
-def accelerations(model: Model, at: Geometry, twist: Stack, own: Stack, a: Stack | None) -> Stack:
+def accelerations(bodies: Bodies, at: Geometry, twist: Stack, own: Stack, a: Stack | None) -> Stack:
     """Spatial acceleration of each body about O minus gravity: (n, 6, B)."""
-    return spatial_accelerations(model.tree, at, twist, own, a, gravity_of_roots(model, at))
+    return spatial_accelerations(bodies.tree, at, twist, own, a, gravity_of_roots(bodies, at))
 
 
-def gravity_of_roots(model: Model, at: Geometry) -> Stack:
+def gravity_of_roots(bodies: Bodies, at: Geometry) -> Stack:
     """Minus gravity for the bodies that hang on the world, zero for the others: (n, 6, B)."""
-    roots = constant((schedule(model.tree).parents < 0).astype(float), at.axes)
-    return -roots[:, None] * join([model.gravity, jnp.zeros_like(model.gravity)])[None]
+    roots = constant((schedule(bodies.tree).parents < 0).astype(float), at.axes)
+    return -roots[:, None] * join([bodies.gravity, jnp.zeros_like(bodies.gravity)])[None]
 
 
 class Inertias(NamedTuple):
@@ -192,22 +192,22 @@ class Inertias(NamedTuple):
     about_com: Stack
 
 
-def inertias(model: Model, at: Geometry) -> Inertias:
+def inertias(bodies: Bodies, at: Geometry) -> Inertias:
     """The bodies' inertias in world axes."""
-    order = schedule(model.tree)
-    com = at.position + matvec(at.rotation, take(model.inertia.com, order.bodies))
-    half = materialize(matmul(at.rotation, take(model.inertia.inertia, order.bodies)))
-    return Inertias(take(model.inertia.mass, order.bodies), materialize(com), matmul_transposed(half, at.rotation))
+    order = schedule(bodies.tree)
+    com = at.position + matvec(at.rotation, take(bodies.inertia.com, order.bodies))
+    half = materialize(matmul(at.rotation, take(bodies.inertia.inertia, order.bodies)))
+    return Inertias(take(bodies.inertia.mass, order.bodies), materialize(com), matmul_transposed(half, at.rotation))
 
 
-def body_forces(model: Model, at: Geometry, twist: Stack, acceleration: Stack) -> Stack:
+def body_forces(bodies: Bodies, at: Geometry, twist: Stack, acceleration: Stack) -> Stack:
     """Force that gives each body its acceleration (minus gravity), about O: (n, 6, B). Newton and Euler at the centre of mass."""
-    order = schedule(model.tree)
-    inertia = take(model.inertia.inertia, order.bodies)
-    com = materialize(at.position + matvec(at.rotation, take(model.inertia.com, order.bodies)))
+    order = schedule(bodies.tree)
+    inertia = take(bodies.inertia.inertia, order.bodies)
+    com = materialize(at.position + matvec(at.rotation, take(bodies.inertia.com, order.bodies)))
     w, dw = twist[:, 3:], acceleration[:, 3:]
     at_com = acceleration[:, :3] + cross(dw, com) + cross(w, twist[:, :3] + cross(w, com))
-    force = materialize(take(model.inertia.mass, order.bodies)[:, None] * at_com)
+    force = materialize(take(bodies.inertia.mass, order.bodies)[:, None] * at_com)
     w_body, dw_body = materialize(transposed_matvec(at.rotation, w)), materialize(transposed_matvec(at.rotation, dw))
     moment = materialize(matvec(inertia, dw_body) + cross(w_body, matvec(inertia, w_body)))
     return join([force, matvec(at.rotation, moment) + cross(com, force)], 1)
@@ -226,7 +226,7 @@ def wrench_about_origin(tree: Tree, at: Geometry, wrenches: Stack) -> Stack:
     return join([w[:, :3], w[:, 3:] + cross(at.position, w[:, :3])], 1)
 
 
-def rnea_kernel(tree: Tree, bodies, q: Configuration, v: Stack, a: Stack | None) -> Stack:
+def rnea_kernel(tree: Tree, bodies: Bodies, q: Configuration, v: Stack, a: Stack | None) -> Stack:
     """Recursive Newton-Euler; `a` None stands for zero."""
     at = geometry(bodies, q)
     twist, own = velocities(tree, at, v)

@@ -116,15 +116,18 @@ def _run_tiled(*flat, kernel: Callable, **_):
     shapes = [(*x.shape[:-1], tile if x.shape[-1] == width else 1) for x in flat]
     structs = [jax.ShapeDtypeStruct(s, x.dtype) for s, x in zip(shapes, flat)]
     outputs = jax.eval_shape(functools.partial(_run, kernel=kernel), *structs)
-    buffers = [jnp.zeros((*o.shape[:-1], width), o.dtype) for o in outputs]
+    # Results are collected batch first, as `vmap` wants them: turned round tile by tile, in cache, or never where the kernel's last stage is batch first itself.
+    buffers = [jnp.zeros((width, *o.shape[:-1]), o.dtype) for o in outputs]
 
     def body(i, buffers):
         start = jnp.minimum(i * tile, width - tile)
         cut = [jax.lax.dynamic_slice_in_dim(x, start, tile, -1) if x.shape[-1] == width else x for x in flat]
         parts = _run(*cut, kernel=kernel)
-        return [jax.lax.dynamic_update_slice_in_dim(b, p, start, -1) for b, p in zip(buffers, parts)]
+        return [
+            jax.lax.dynamic_update_slice_in_dim(b, jnp.moveaxis(p, -1, 0), start, 0) for b, p in zip(buffers, parts)
+        ]
 
-    return jax.lax.fori_loop(0, count, body, buffers)
+    return [jnp.moveaxis(b, 0, -1) for b in jax.lax.fori_loop(0, count, body, buffers)]
 
 
 @functools.lru_cache(maxsize=4096)
