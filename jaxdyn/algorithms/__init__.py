@@ -16,6 +16,7 @@ from jaxdyn.algorithms.derivatives import rnea_derivatives as rnea_derivatives
 from jaxdyn.algorithms.forward_dynamics import aba as aba
 from jaxdyn.algorithms.forward_dynamics import compute_minv as compute_minv
 from jaxdyn.algorithms.forward_dynamics import forward_dynamics as forward_dynamics
+from jaxdyn.algorithms.forward_dynamics import mass_matrix_status as mass_matrix_status
 from jaxdyn.algorithms.inverse_dynamics import generalized_force as generalized_force
 from jaxdyn.algorithms.inverse_dynamics import gravity_torque as gravity_torque
 from jaxdyn.algorithms.inverse_dynamics import joint_friction_torque as joint_friction_torque

@@ -18,10 +18,10 @@ import numpy as np
 from jaxdyn.algorithms import world
 from jaxdyn.algorithms.bodies import Bodies
 from jaxdyn.algorithms.configuration import Configuration
-from jaxdyn.algorithms.gradients import derivatives_at
+from jaxdyn.algorithms.gradients import composite, derivatives_at, of_dofs
 from jaxdyn.algorithms.world import Geometry, Inertias
 from jaxdyn.math.batching import materialize
-from jaxdyn.math.stacked import Stack, first, hat, join, last, products, spd_inverse, take, total, widen, widest
+from jaxdyn.math.stacked import Stack, dot, first, hat, join, last, products, spd_inverse, take, total, widen, widest
 from jaxdyn.model.schedule import Level, Schedule, schedule
 from jaxdyn.model.tree import Tree
 
@@ -200,6 +200,25 @@ def mass_inverse_kernel(tree: Tree, bodies: Bodies, q: Configuration) -> Stack:
         return jnp.zeros((0, 0, 1), bodies.gravity.dtype)
     at = world.geometry(bodies, q)
     return last(mass_inverse(tree, factor(bodies, at, spatial_matrices(world.inertias(bodies, at)))))
+
+
+def pivots_kernel(tree: Tree, bodies: Bodies, q: Configuration) -> Stack:
+    """For each degree of freedom, in the order of the tree, the part of its inertia that is left when all below it moves freely, D_kk / M_kk: (nv, B).
+
+    It is in (0, 1]; rounding alone leaves something like the machine epsilon of a singular one, exact cancellation zero or, of 0 / 0, NaN.
+    """
+    order = schedule(tree)
+    if tree.nv == 0:
+        return jnp.zeros((0, 1), bodies.gravity.dtype)
+    at = world.geometry(bodies, q)
+    body = world.inertias(bodies, at)
+    parts = factor(bodies, at, spatial_matrices(body))
+    free = join([
+        1.0 / jnp.einsum("miib->mib", part.d_inverse).reshape(-1, part.d_inverse.shape[-1]) for level in parts for part in level
+    ])
+    axes = take(at.axes, order.dof_rank)
+    whole = dot(of_dofs(tree, composite(tree, body)).apply(axes), axes) + bodies.armature
+    return take(free, order.dof_rank) / whole
 
 
 def forward_dynamics_derivatives(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from jaxtyping import Array, Float
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
-from jaxdyn.algorithms.articulated import forward_dynamics_derivatives, forward_dynamics_kernel, mass_inverse_kernel
+from jaxdyn.algorithms.articulated import (
+    forward_dynamics_derivatives, forward_dynamics_kernel, mass_inverse_kernel, pivots_kernel,
+)  # fmt: skip
 from jaxdyn.algorithms.bodies import bodies_of
 from jaxdyn.algorithms.configuration import Configuration, as_configuration, tangent_of
 from jaxdyn.algorithms.gradients import contract, without
 from jaxdyn.algorithms.inverse_dynamics import generalized_force
 from jaxdyn.algorithms.world import rnea_kernel
-from jaxdyn.errors import FloatLike, check_shape
+from jaxdyn.errors import FloatLike, Status, check_shape, is_concrete, listing, warn
 from jaxdyn.math import batching
 from jaxdyn.math.stacked import Stack
 from jaxdyn.model.model import Model
@@ -35,6 +38,7 @@ def _aba_rule(tree: Tree, arguments, tangents, a: Stack) -> Stack:
 
 _aba = batching.batch_last(forward_dynamics_kernel, _aba_rule)
 _minv = batching.batch_last(mass_inverse_kernel)
+_pivots = batching.batch_last(pivots_kernel)
 
 
 def aba(
@@ -46,7 +50,8 @@ def aba(
     environment on robot, MIXED (see `generalized_force`).
 
     **Returns:** `a` (nv,), rad/s^2 or m/s^2 (floating joint: time derivative of the LOCAL body twist). Armature counts, joint damping and dry friction do not
-    (`joint_friction_torque`). Where the mass matrix is singular (massless leaves without armature) entries are infinite or NaN; `mass_matrix_status` tells.
+    (`joint_friction_torque`). Where the mass matrix is singular (massless leaves without
+    armature) entries are infinite or NaN: `mass_matrix_status` tells, and outside of `jit` a `JaxdynWarning` names the joints.
 
     **Raises:** `InputError` for a wrong shape or dtype.
 
@@ -56,7 +61,36 @@ def aba(
     v, tau = check_shape("v", v, (model.nv,)), check_shape("tau", tau, (model.nv,))
     if wrenches is not None:
         tau = tau + generalized_force(model, q, wrenches)
-    return _aba(model.tree, bodies_of(model), q, v, tau)
+    a = _aba(model.tree, bodies_of(model), q, v, tau)
+    if is_concrete(a) and not bool(jnp.all(jnp.isfinite(a))):
+        _warn_not_finite(model, q)
+    return a
+
+
+def _warn_not_finite(model: Model, q: Configuration) -> None:
+    pivots = _pivots(model.tree, bodies_of(model), q)
+    if not is_concrete(pivots):
+        return
+    dofs = [int(k) for k in jnp.flatnonzero(~_regular(pivots))]
+    joints = sorted({model.joint_names[model.tree.dof_body[k]] for k in dofs})
+    if joints:
+        warn(f"aba: the accelerations are not finite, as the mass matrix is singular at joints {listing(joints)}: give their links mass, or the joints armature.")
+    else:
+        warn("aba: the accelerations are not finite; the mass matrix is regular, so look at q, v, tau and the model's numbers.")
+
+
+def _regular(pivots: Float[Array, " nv"]) -> Array:
+    return pivots > 8 * jnp.finfo(pivots.dtype).eps
+
+
+def mass_matrix_status(model: Model, q: FloatLike | Configuration) -> Int[Array, ""]:
+    """Whether forward dynamics has an answer: `Status.OK` or `Status.SINGULAR_MASS_MATRIX`, as an int32 that `jit` and `vmap` can return.
+
+    Singular means: some joint, with all that it carries left free, feels no more inertia than rounding explains.
+    """
+    pivots = _pivots(model.tree, bodies_of(model), as_configuration(model, q))
+    ok = jnp.all(_regular(pivots))
+    return jnp.where(ok, jnp.int32(Status.OK), jnp.int32(Status.SINGULAR_MASS_MATRIX))
 
 
 def forward_dynamics(
