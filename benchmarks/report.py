@@ -18,6 +18,7 @@ TITLES = {
     "mass_solve": "mass matrix, factor, solve",
     "factor_solve": "factor, solve",
     "steps": "contact rollout, env-steps",
+    "gradient_base": "cost of 100 steps",
     "gradient": "gradient of 100 steps / rollout",
     "memory": "memory of a gradient, plain / nested",
 }

@@ -1,7 +1,7 @@
 """The contact rollout that all simulators run: the quadruped stands up on four feet under joint PD control.
 
 Every simulator gets the same robot, the same initial states, gains, time step and number of steps. The contact
-models differ: MuJoCo solves a constraint problem, jaxdyn evaluates a compliant patch.
+models differ: MuJoCo solves a constraint problem, jaxdyn evaluates compliant points.
 """
 
 import numpy as np
@@ -15,7 +15,9 @@ STIFFNESS = 60.0  # N m / rad
 DAMPING = 2.0  # N m s / rad
 FRICTION = 0.8
 GROUND_STIFFNESS = 1e4  # N / m and foot, of the compliant ground
-GROUND_DAMPING = 100.0  # N s / m
+GROUND_DAMPING = 50.0  # N s / m
+# Speed below which friction is viscous. Slower, and 1 ms is too long a step for a foot's small mass: it jitters.
+SLIP_VELOCITY = 0.1  # m / s
 TIME_STEP = 1e-3  # s
 STEPS = 100
 LONG = 10_000  # steps of the gradient whose memory is read off

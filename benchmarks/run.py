@@ -204,30 +204,37 @@ class Contest:
     def record(self, kind: str, algorithm: str, peer: str, variant: str, error: float | None = None) -> Record:
         return Record(kind, self.robot.name, algorithm, peer, self.threads, variant, error, setting=self.setting)
 
-    def check(self, peer: str, case: str, algorithm: str) -> float | None:
-        if algorithm in UNCHECKED:
-            return None
-        wanted = self._reference[algorithm]
+    def result(self, peer: str, case: str, shape: tuple[int, ...] = ()) -> np.ndarray:
+        """What the case computed, in Pinocchio's convention; `shape` is needed for the C++ program."""
         file = str(Path(self._folder.name) / "result.npy")
         worker = self.workers[peer]
         if isinstance(worker, pinocchio.CppWorker):
-            worker.check(case, file, len(wanted), wanted.shape[1:])
+            worker.check(case, file, shape)
         else:
             worker.check(case, file)
-        result = np.load(file)
+        return np.load(file)
+
+    def check(self, peer: str, case: str, algorithm: str) -> float | None:
+        """The error against Pinocchio's Python module, which must be small."""
+        if algorithm in UNCHECKED:
+            return None
+        wanted = self._reference[algorithm]
+        result = self.result(peer, case, wanted.shape)
         error = robots.relative_error(result, wanted[: len(result)])
         if error > TOLERANCE:
             raise Failed(f"{case} differs from Pinocchio by {error:.1e} (relative), so it is not timed")
         return error
 
-    def enter(self, peer: str, kind: str, algorithm: str, variants: Sequence[str], check: str) -> Entry | None:
-        """Prepares the fastest right variant of a library. `check` names the case and algorithm that must be right."""
+    def enter(
+        self, peer: str, kind: str, algorithm: str, variants: Sequence[str], check: Callable[[str], float | None]
+    ) -> Entry | None:
+        """Prepares the fastest right variant of a library; `check(case)` gives its error or raises."""
         best = None
         for variant in variants:
             case = f"{kind}:{variant}"
             try:
                 seconds, _ = self.workers[peer].prepare(case)
-                error = self.check(peer, check or case, "aba" if check else algorithm)
+                error = check(case)
             except Failed as problem:
                 self.results.remark(f"{peer}, {self.robot.name}, {case}: {problem}")
                 if isinstance(problem, Dead):
@@ -263,7 +270,10 @@ class Contest:
         entries = []
         for peer in peers:
             if peer in self.workers and algorithm in OFFERS.get(peer, ()):
-                entry = self.enter(peer, kind, algorithm, VARIANTS.get((peer, algorithm), (algorithm,)), "")
+                variants = VARIANTS.get((peer, algorithm), (algorithm,))
+                entry = self.enter(
+                    peer, kind, algorithm, variants, lambda case, peer=peer: self.check(peer, case, algorithm)
+                )
                 if entry is not None:
                     entries.append(entry)
         return self.take_turns(entries) if entries else []

@@ -104,7 +104,12 @@ def rollouts(model: jaxdyn.Model, order: Order, job: Job) -> dict[str, Callable[
     """The contact rollout in the two ways that jaxdyn has, its gradient, and the memory of a long gradient."""
 
     def setting(count: int):
-        law = jaxdyn.SmoothCoulomb(stiffness=task.GROUND_STIFFNESS, damping=task.GROUND_DAMPING, friction=task.FRICTION)
+        law = jaxdyn.SmoothCoulomb(
+            stiffness=task.GROUND_STIFFNESS,
+            damping=task.GROUND_DAMPING,
+            friction=task.FRICTION,
+            slip_velocity=task.SLIP_VELOCITY,
+        )
         contacts = tuple(jaxdyn.CompliantContact(foot, law) for foot in task.FEET)
         system = jaxdyn.FloatingBaseDynamics(model, contacts, terrain=jaxdyn.FlatTerrain())
         states = task.initial_states(job.joint_names, count)
@@ -124,6 +129,9 @@ def rollouts(model: jaxdyn.Model, order: Order, job: Job) -> dict[str, Callable[
 
     def height(final) -> np.ndarray:
         return np.asarray(final.position)[:, 2]
+
+    def numbers(tree) -> np.ndarray:
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
     def vectorised() -> JaxCase:
         system, x0, control = setting(task.ENVIRONMENTS)
@@ -164,7 +172,7 @@ def rollouts(model: jaxdyn.Model, order: Order, job: Job) -> dict[str, Callable[
             def run(system, x0, targets):
                 return jax.vmap(each, (None, 0, 0))(system, x0, targets)
 
-            return JaxCase(run, (system, x0, targets), task.ENVIRONMENTS * task.STEPS)
+            return JaxCase(run, (system, x0, targets), task.ENVIRONMENTS * task.STEPS, numbers)
 
         return make
 

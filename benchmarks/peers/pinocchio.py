@@ -129,11 +129,12 @@ class CppWorker:
         answer = self._process.ask(f"measure {name} {loops} {self._threads}", 600.0)
         return Sample(answer["wall"], answer["cpu"], answer["evaluations"])
 
-    def check(self, case: str, file: str, count: int, shape: tuple[int, ...]) -> None:
+    def check(self, case: str, file: str, shape: tuple[int, ...]) -> None:
+        """`shape` of the results at the first states, stacked."""
         name = case.partition(":")[2]
         raw = file + ".raw"
-        self._process.ask(f"check {name} {count} {raw}", 60.0)
-        np.save(file, np.fromfile(raw).reshape(count, *shape))
+        self._process.ask(f"check {name} {shape[0]} {raw}", 60.0)
+        np.save(file, np.fromfile(raw).reshape(shape))
 
     def compile(self, case: str) -> Sample:
         raise Failed("compiled ahead of time")
