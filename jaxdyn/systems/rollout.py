@@ -255,8 +255,7 @@ def first_nonfinite(trajectory: Trajectory) -> tuple[int, str] | None:
     """Index of the first saved state of one robot with a NaN or infinity, and the name of its first such component;
     else None.
 
-    Not for use under `jit`. Save every step (`save_every=1`) to find where a fault began: the components of a state are
-    looked at in the order of its fields, velocities first.
+    Not for use under `jit`. Save every step (`save_every=1`) to find where a fault began.
     """
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(trajectory.state)]
     bad = np.any([~np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in leaves], axis=0)
@@ -269,12 +268,13 @@ def first_nonfinite(trajectory: Trajectory) -> tuple[int, str] | None:
 def nonfinite_component(x: Any) -> str | None:
     """Name of the first component of a state (or any pytree) that is not finite, such as `twist[2] = nan`; None if all are.
 
-    Not for use under `jit`.
+    Velocities are looked at first: a step spoils them first. Not for use under `jit`.
     """
-    for path, leaf in jax.tree_util.tree_flatten_with_path(x)[0]:
+    named = [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(x)[0]]
+    for name, leaf in sorted(named, key=lambda item: "velocity" not in item[0] and "twist" not in item[0]):
         numbers = np.asarray(leaf)
         if np.issubdtype(numbers.dtype, np.inexact) and not np.isfinite(numbers).all():
             index = tuple(int(i) for i in np.argwhere(~np.isfinite(numbers))[0])
             place = f"[{', '.join(map(str, index))}]" if index else ""
-            return f"{jax.tree_util.keystr(path).lstrip('.')}{place} = {numbers[index]}"
+            return f"{name.lstrip('.')}{place} = {numbers[index]}"
     return None
