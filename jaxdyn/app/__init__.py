@@ -1,0 +1,1 @@
+"""The commands of `jaxdyn`: each module has `configure(parser)` and `run(arguments)`."""

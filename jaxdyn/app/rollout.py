@@ -1,0 +1,235 @@
+"""`jaxdyn rollout`: many copies of a robot from perturbed states, under PD control that holds a posture."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import jaxdyn
+from jaxdyn.app import scenario, tuning
+from jaxdyn.app.output import Folder, add_common, seconds
+from jaxdyn.app.robot import add_robot, describe, is_floating, load_robot, posture, robot_name
+from jaxdyn.app.terminal import Bar, count, interruptible, say
+
+# Saved states of an environment, and numbers in the data file: more than these are thinned out.
+SAVES, MOST_NUMBERS = 100, 50_000_000
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    add_robot(parser)
+    add_simulation(parser)
+    parser.add_argument("--envs", type=int, default=64, help="number of environments (default 64)")
+    parser.add_argument("--steps", type=int, default=1000, help="number of time steps (default 1000)")
+    parser.add_argument(
+        "--perturb", type=float, default=1.0, help="scale of the perturbations of states (default 1; 0 for none)"
+    )
+    parser.add_argument(
+        "--drop", type=float, default=0.05, metavar="M", help="height above the ground at first, m (default 0.05)"
+    )
+    parser.add_argument("--show", type=int, default=16, metavar="N", help="environments in the page (default 16)")
+    add_common(parser)
+
+
+def add_simulation(parser: argparse.ArgumentParser) -> None:
+    """Arguments of everything that simulates."""
+    parser.add_argument("--dt", type=float, default=0.001, help="time step, s (default 0.001)")
+    parser.add_argument(
+        "--substeps",
+        type=int,
+        default=None,
+        help="steps of the integrator in a time step (default: as many as the contacts need)",
+    )
+    parser.add_argument(
+        "--contacts",
+        default=None,
+        metavar="LINK,LINK",
+        help="links that touch the ground (default: chosen from the shapes, see the guide)",
+    )
+    parser.add_argument(
+        "--armature",
+        type=float,
+        default=0.0,
+        help="rotor inertia on every joint, kg m^2 or kg (default 0; URDF files have none)",
+    )
+
+
+def check_numbers(arguments: argparse.Namespace) -> None:
+    """**Raises:** `InputError` for numbers that make no sense."""
+    for name, least in (("envs", 1), ("steps", 1), ("substeps", 1), ("iterations", 0), ("knots", 2), ("show", 0)):
+        value = getattr(arguments, name, None)
+        if value is not None and value < least:
+            raise jaxdyn.InputError(f"--{name}: wanted at least {least}, given {value}.")
+    for name in ("dt", "duration", "hop"):
+        value = getattr(arguments, name, None)
+        if value is not None and not 0 < value < np.inf:
+            raise jaxdyn.InputError(f"--{name}: wanted a positive number, given {value}.")
+    for name in ("armature", "perturb", "drop"):
+        value = getattr(arguments, name, None)
+        if value is not None and not 0 <= value < np.inf:
+            raise jaxdyn.InputError(f"--{name}: wanted a number that is not negative, given {value}.")
+
+
+def prepare(arguments: argparse.Namespace, *, corners: bool = True) -> tuple[jaxdyn.Model, tuning.Plan]:
+    """The robot that the arguments name, and the plan for it; says what was chosen."""
+    check_numbers(arguments)
+    model = load_robot(arguments)
+    name = robot_name(arguments.path)
+    q = posture(model, name, arguments.posture)
+    model, singular = tuning.regular(model, q, arguments.armature)
+    say(describe(model, name))
+    if singular:
+        say(
+            f"   note: the mass matrix is singular in {', '.join(singular)}; these joints got rotor inertia (see --armature)"
+        )
+    names = None if arguments.contacts is None else [n for n in arguments.contacts.split(",") if n]
+    plan = tuning.plan(model, q, arguments.dt, contacts=names, substeps=arguments.substeps, corners=corners)
+    if plan.spots:
+        listed = [s.frame if s.support else f"corners of {s.frame}" for s in plan.spots]
+        g = plan.ground
+        say(
+            f"   contacts: {', '.join(listed)}; {g.stiffness:.3g} N/m and {g.damping:.3g} N s/m per point, "
+            f"slip velocity {g.slip_velocity:.2g} m/s"
+        )
+    if plan.substeps > 1:
+        say(f"   {plan.substeps} substeps of {1e3 * arguments.dt / plan.substeps:.3g} ms: the contacts need them")
+    return model, plan
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command; 1 if a state became infinite, 130 if it was interrupted."""
+    folder = Folder(arguments.out)
+    model, plan = prepare(arguments)
+    started = time.perf_counter()
+    result, arrays = interruptible(lambda check: simulate(model, plan, arguments, check))
+    if not result.steps:
+        say("Interrupted before anything was computed.")
+        return 130
+    write(folder, model, plan, arguments, result, arrays, time.perf_counter() - started)
+    folder.tell()
+    say(
+        f"Figures: {count(result.rate)} env-steps/s, compile time {seconds(result.compile_seconds)}, run time {seconds(result.seconds)}."
+    )
+    if result.status is jaxdyn.Status.NON_FINITE:
+        raise jaxdyn.InputError(f"{result.message} The results hold what came before.")
+    if result.status is jaxdyn.Status.INTERRUPTED:
+        say(
+            f"Interrupted after {result.steps} of {arguments.steps} steps: the results hold what had been computed until then."
+        )
+        return 130
+    return 0
+
+
+def simulate(
+    model: jaxdyn.Model,
+    plan: tuning.Plan,
+    arguments: argparse.Namespace,
+    check: Callable[[], None],
+) -> tuple[jaxdyn.BatchResult, dict[str, np.ndarray]]:
+    """The rollout, and its arrays: time (saves,), q, v (environments, saves, .), friction, contact points and forces."""
+    n, steps = arguments.envs, arguments.steps
+    say(f"   {count(n)} environments, {count(steps)} steps of {1e3 * arguments.dt:g} ms; compiling ...")
+    system = scenario.make_system(model, plan)
+    drop = arguments.drop if is_floating(model) else 0.0
+    x0, friction = scenario.perturbed_states(model, plan, n, arguments.seed, scale=arguments.perturb, drop=drop)
+    saves = min(SAVES, max(MOST_NUMBERS // (n * (model.nq + model.nv + 6 * len(plan.spots))), 2))
+    every = max(d for d in range(1, max(steps // saves, 1) + 1) if steps % d == 0)
+    bar = Bar("  ", steps)
+
+    def progress(now: jaxdyn.Progress) -> None:
+        bar.update(now.done, f"{count(now.rate)} env-steps/s")
+        check()
+
+    result = jaxdyn.batch_rollout(
+        scenario.with_friction(system, friction),
+        jaxdyn.SemiImplicitEuler(),
+        x0,
+        scenario.posture_control(system, plan, model),
+        arguments.dt,
+        steps,
+        substeps=plan.substeps,
+        save_every=every,
+        progress=progress,
+    )
+    bar.close()
+    if not result.steps:
+        return result, {}
+    states = scenario.with_start(x0, result.trajectory.state, 1)
+    q, v = scenario.coordinates(model, states)
+    arrays = {"time": np.concatenate([[0.0], result.trajectory.time]), "q": q, "v": v, "friction": np.asarray(friction)}
+    if plan.spots:
+        arrays["contact_points"], arrays["contact_forces"] = scenario.contact_forces(system, friction, states)
+    return result, arrays
+
+
+def write(
+    folder: Folder,
+    model: jaxdyn.Model,
+    plan: tuning.Plan,
+    arguments: argparse.Namespace,
+    result: jaxdyn.BatchResult,
+    arrays: dict[str, np.ndarray],
+    total: float,
+) -> None:
+    """Page, plots, data and figures. What is not finite is left out of pictures."""
+    sound = np.isfinite(arrays["q"]).all(axis=2).all(axis=0)
+    sound = np.flatnonzero(np.logical_and.accumulate(sound))
+    times, q = arrays["time"][sound], arrays["q"][:, sound]
+    name = robot_name(arguments.path)
+    shown = min(arguments.show, len(q))
+    if shown and len(sound):
+        scene = jaxdyn.Scene(name, subtitle=f"{shown} of {len(q)} environments", speed=0.5)
+        scene.add_robot(model, q[:shown], times=times, name=name, spacing=1.6 * plan.height)
+        if plan.spots:
+            points, forces = (arrays[k][:shown, sound] for k in ("contact_points", "contact_forces"))
+            scene.add_contact_forces(points, forces, robot=name)
+            scene.add_ground()
+        folder.page(scene)
+    if is_floating(model):
+        folder.plot("base_height.png", "height of the base", "plot_base_height", times, q[..., 2])
+    if plan.spots:
+        feet = [i for i, spot in enumerate(plan.spots) if spot.support]
+        weight = float(np.sum(np.asarray(model.inertia.mass))) * float(np.linalg.norm(model.gravity))
+        folder.plot(
+            "contact_forces.png", "contact forces", "plot_contact_forces", times, arrays["contact_forces"][:, sound][:, :, feet],
+            names=[plan.spots[i].frame for i in feet], weight=weight if is_floating(model) else None,
+        )  # fmt: skip
+    else:
+        plot_joints(folder, model, times, q, plan)
+    folder.data(
+        "data.npz",
+        "all of it as arrays",
+        arrays
+        | {"joint_names": np.array(model.joint_names), "contact_names": np.array([s.frame for s in plan.spots], str)},
+    )
+    folder.figures(
+        {
+            "robot": name,
+            "environments": len(q),
+            "steps": result.steps,
+            "status": result.status.name,
+            "env_steps_per_second": round(result.rate),
+            "compile_seconds": round(result.compile_seconds, 2),
+            "run_seconds": round(result.seconds, 2),
+            "total_seconds": round(total, 2),
+            "substeps": plan.substeps,
+        }
+    )
+
+
+def plot_joints(folder: Folder, model: jaxdyn.Model, times: np.ndarray, q: np.ndarray, plan: tuning.Plan) -> None:
+    """Positions of the joints with one coordinate, at most 16 of them."""
+    tree = model.tree
+    chosen = [i for i, size in enumerate(tree.joint_nq) if size == 1][:16]
+    if not chosen:
+        return
+    at = [tree.q_offset[i] for i in chosen]
+    options: dict[str, Any] = {"names": [tree.joint_names[i] for i in chosen], "reference": plan.q[at]}
+    limits = {"lower": np.asarray(model.lower)[at], "upper": np.asarray(model.upper)[at]}
+    folder.plot(
+        "joints.png", "positions of the joints", "plot_joint_trajectories", times, q[..., at], **options, **limits
+    )
