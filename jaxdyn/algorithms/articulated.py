@@ -1,16 +1,19 @@
-"""Articulated-body recursion, batch last: a factor of the inverse mass matrix that costs O(nv), its solves, and the dense inverse.
+"""Articulated-body recursion, batch last: a factor of the inverse mass matrix that costs O(nv), its solves, and the
+dense inverse.
 
-In world axes about one point the recursion has no transforms (Featherstone, Rigid Body Dynamics Algorithms, chapter 7). For the joint of a body with axes S (6 x k), articulated inertia I^A of body and subtree, armature R:
+In world axes about one point the recursion has no transforms (Featherstone, Rigid Body Dynamics Algorithms, chapter
+7). For the joint of a body with axes S (6 x k), articulated inertia I^A of body and subtree, armature R:
 
     U = I^A S,   D = S^T U + R,   K = D^{-1} U^T,   contribution to the parent:  I^A - U K
 
-The joint-space inertia matrix is then M = L^T blkdiag(D) L with L unit lower triangular by joints and L_ij = K_i S_j for j above i; L^{-1} follows by carrying the accelerations that unit motions cause
-outwards: a motion of dof j moves body i by alpha_ij, and L^{-1}_ij = -K_i alpha_pj with p the parent of i.
+The joint-space inertia matrix is then M = L^T blkdiag(D) L with L unit lower triangular by joints and L_ij = K_i S_j
+for j above i; L^{-1} follows by carrying the accelerations that unit motions cause outwards: a motion of dof j moves
+body i by alpha_ij, and L^{-1}_ij = -K_i alpha_pj with p the parent of i.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +30,8 @@ from jaxdyn.model.tree import Tree
 
 
 class JointFactor(NamedTuple):
-    """For a group of m bodies with k degrees of freedom each: axes S, U (m, k, 6, B), D^{-1} (m, k, k, B) and K (m, k, 6, B)."""
+    """For a group of m bodies with k degrees of freedom each: axes S, U (m, k, 6, B), D^{-1} (m, k, k, B) and K (m,
+    k, 6, B)."""
 
     axes: Stack
     u: Stack
@@ -35,7 +39,7 @@ class JointFactor(NamedTuple):
     k: Stack
 
 
-Factor = list[list[JointFactor]]
+Factor: TypeAlias = list[list[JointFactor]]
 """One list of groups per level."""
 
 
@@ -121,7 +125,8 @@ def _inwards(order: Schedule, parts: Factor, tau: Stack) -> list[list[Stack]]:
 
 
 def inverse_factor(tree: Tree, parts: Factor) -> tuple[Stack, Stack]:
-    """L^{-1} and L^{-1} blkdiag(D)^{-1}: (B, nv, nv) each, rows in the order of the tree, columns in that of its `Schedule`.
+    """L^{-1} and L^{-1} blkdiag(D)^{-1}: (B, nv, nv) each, rows in the order of the tree, columns in that of its
+    `Schedule`.
 
     Only motions of a body's ancestors reach it: each level carries one slot per ancestor, not one per column.
     """
@@ -203,9 +208,11 @@ def mass_inverse_kernel(tree: Tree, bodies: Bodies, q: Configuration) -> Stack:
 
 
 def pivots_kernel(tree: Tree, bodies: Bodies, q: Configuration) -> Stack:
-    """For each degree of freedom, in the order of the tree, the part of its inertia that is left when all below it moves freely, D_kk / M_kk: (nv, B).
+    """For each degree of freedom, in the order of the tree, the part of its inertia that is left when all below it
+    moves freely, D_kk / M_kk: (nv, B).
 
-    It is in (0, 1]; rounding alone leaves something like the machine epsilon of a singular one, exact cancellation zero or, of 0 / 0, NaN.
+    It is in (0, 1]; rounding alone leaves something like the machine epsilon of a singular one, exact cancellation
+    zero or, of 0 / 0, NaN.
     """
     order = schedule(tree)
     if tree.nv == 0:
@@ -213,9 +220,13 @@ def pivots_kernel(tree: Tree, bodies: Bodies, q: Configuration) -> Stack:
     at = world.geometry(bodies, q)
     body = world.inertias(bodies, at)
     parts = factor(bodies, at, spatial_matrices(body))
-    free = join([
-        1.0 / jnp.einsum("miib->mib", part.d_inverse).reshape(-1, part.d_inverse.shape[-1]) for level in parts for part in level
-    ])
+    free = join(
+        [
+            1.0 / jnp.einsum("miib->mib", part.d_inverse).reshape(-1, part.d_inverse.shape[-1])
+            for level in parts
+            for part in level
+        ]
+    )
     axes = take(at.axes, order.dof_rank)
     whole = dot(of_dofs(tree, composite(tree, body)).apply(axes), axes) + bodies.armature
     return take(free, order.dof_rank) / whole

@@ -12,7 +12,8 @@ from jaxdyn.model.tree import Tree
 
 
 class Bodies(eqx.Module):
-    """Leaves of `Model` that enter its dynamics, under the same names; inside a kernel each carries a trailing batch axis."""
+    """Leaves of `Model` that enter its dynamics, under the same names; inside a kernel each carries a trailing batch
+    axis."""
 
     tree: Tree = eqx.field(static=True)
     joint_placement: SE3

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.algorithms.configuration import Configuration
-from jaxdyn.algorithms.kinematics import Kinematics, _need, forward_kinematics
+from jaxdyn.algorithms.kinematics import Kinematics, forward_kinematics, needed
 from jaxdyn.errors import FloatLike
 from jaxdyn.math.so3 import cross, rotate, rotate_back
 from jaxdyn.model.model import Model
@@ -41,7 +41,8 @@ def com_velocity(model: Model, kin: Kinematics) -> Float[Array, "3"]:
 
 
 def _moments(model: Model, kin: Kinematics) -> tuple[Array, Array, Array]:
-    """Linear momentum per degree of freedom (nv, 3), its subtree's mass (nv,) and first moment about `kin.origin` (nv, 3)."""
+    """Linear momentum per degree of freedom (nv, 3), its subtree's mass (nv,) and first moment about `kin.origin`
+    (nv, 3)."""
     below = jnp.asarray(model.tree.dof_support.T, kin.origin.dtype)
     m = model.inertia.mass
     weighted = m[:, None] * (body_centers(model, kin) - kin.origin[None])
@@ -58,10 +59,10 @@ def centroidal_momentum(model: Model, kin: Kinematics) -> Float[Array, "6"]:
 
     Source: Orin, Goswami and Lee, Centroidal dynamics of a humanoid robot, 2013.
     """
-    _need(kin.twist, "velocities", "v")
-    w = kin.twist[:, 3:]
+    twist = needed(kin.twist, "velocities", "v")
+    w = twist[:, 3:]
     arm = rotate(kin.rotation, model.inertia.com)
-    linear = model.inertia.mass[:, None] * (kin.twist[:, :3] + cross(w, arm))
+    linear = model.inertia.mass[:, None] * (twist[:, :3] + cross(w, arm))
     spin = rotate(kin.rotation, rotate(model.inertia.inertia, rotate_back(kin.rotation, w)))
     from_com = kin.translation + arm - center_of_mass(model, kin)[None]
     return jnp.sum(jnp.concatenate([linear, spin + cross(from_com, linear)], axis=1), axis=0)
@@ -85,12 +86,13 @@ def centroidal_map(model: Model, kin: Kinematics) -> Float[Array, "6 nv"]:
 def kinetic_energy(model: Model, q: FloatLike | Configuration, v: FloatLike) -> Float[Array, ""]:
     """Kinetic energy 1/2 v^T M v, J, that of the rotors (armature) included."""
     kin = forward_kinematics(model, q, v)
-    w = kin.twist[:, 3:]
-    linear = kin.twist[:, :3] + cross(w, rotate(kin.rotation, model.inertia.com))
+    twist = needed(kin.twist, "velocities", "v")
+    w = twist[:, 3:]
+    linear = twist[:, :3] + cross(w, rotate(kin.rotation, model.inertia.com))
     local = rotate_back(kin.rotation, w)
     spin = jnp.sum(local * rotate(model.inertia.inertia, local), axis=1)
     bodies = jnp.sum(model.inertia.mass * jnp.sum(linear * linear, axis=1) + spin)
-    return 0.5 * (bodies + jnp.sum(model.armature * kin.velocity**2))
+    return 0.5 * (bodies + jnp.sum(model.armature * needed(kin.velocity, "velocities", "v") ** 2))
 
 
 def potential_energy(model: Model, q: FloatLike | Configuration) -> Float[Array, ""]:

@@ -1,6 +1,7 @@
 """`Configuration`: a point of the configuration manifold with its rotations as matrices, and tangents to it.
 
-Algorithms accept a `Configuration` wherever they accept `q`: a simulator whose state holds a rotation matrix never goes by way of a quaternion.
+Algorithms accept a `Configuration` wherever they accept `q`: a simulator whose state holds a rotation matrix never
+goes by way of a quaternion.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from jaxtyping import Array, Float
 
 from jaxdyn.errors import FloatLike, InputError, check_shape
 from jaxdyn.math import so3
-from jaxdyn.math.stacked import Stack, join, take
+from jaxdyn.math.stacked import Stack, join, take, total
 from jaxdyn.model.manifold import check_configuration
 from jaxdyn.model.model import Model
 from jaxdyn.model.tree import QUATERNION_START, Tree
 
 
 class Configuration(eqx.Module):
-    """Coordinates of a robot: the rotation matrices (child to joint frame) of its spherical and floating joints in their order, then all other coordinates in
-    theirs, m or rad (position of a floating joint; x, y, angle of a planar one).
+    """Coordinates of a robot: the rotation matrices (child to joint frame) of its spherical and floating joints in
+    their order, then all other coordinates in theirs, m or rad (position of a floating joint; x, y, angle of a planar
+    one).
     """
 
     rotations: Float[Array, "rotations 3 3"]
@@ -80,15 +82,17 @@ def configuration_from_pose(
 ) -> Configuration:
     """The configuration of a robot whose first joint is floating, all others without rotations.
 
-    **Arguments:** `position` (3,) m and `rotation` (3, 3), body to world, of the floating body; `joint_position`: coordinates of the other joints. The rotation is used as
-    given: if it is not orthonormal its transpose still stands for its inverse.
+    **Arguments:** `position` (3,) m and `rotation` (3, 3), body to world, of the floating body; `joint_position`:
+    coordinates of the other joints. The rotation is used as given: if it is not orthonormal its transpose still
+    stands for its inverse.
 
     **Raises:** `InputError` if the robot has another structure.
     """
     tree = model.tree
     if not tree.joint_types or tree.joint_types[0] != "floating" or len(layout(tree).rotating) != 1:
         raise InputError(
-            f"wanted a robot whose first joint is floating and the only one with a rotation, given joints of types {tree.joint_types}; load it with root='floating'."
+            "wanted a robot whose first joint is floating and the only one with a rotation, "
+            f"given joints of types {tree.joint_types}; load it with root='floating'."
         )
     check_shape("position", position, (3,))
     check_shape("rotation", rotation, (3, 3))
@@ -97,9 +101,11 @@ def configuration_from_pose(
 
 
 def tangent_of(tree: Tree, configuration: Configuration, tangent: Configuration | None) -> Stack | None:
-    """The velocity-like vector (nv, B) of a change of a `Configuration`, all with trailing batch axis; `None` leaves stand for no change.
+    """The velocity-like vector (nv, B) of a change of a `Configuration`, all with trailing batch axis; `None` leaves
+    stand for no change.
 
-    A change dR of a rotation is read as R hat(w) with w = vee of the skew part of R^T dR, exact for every change that stays on the manifold.
+    A change dR of a rotation is read as R hat(w) with w = vee of the skew part of R^T dR, exact for every change that
+    stays on the manifold.
     """
     if tangent is None or (tangent.rotations is None and tangent.coordinates is None):
         return None
@@ -110,7 +116,7 @@ def tangent_of(tree: Tree, configuration: Configuration, tangent: Configuration 
     if tangent.rotations is not None and table.rotating:
         d = tangent.rotations
         # entry (i, j) of R^T dR, only the six that vee needs
-        rd = lambda i, j: sum(rotations[:, k, i] * d[:, k, j] for k in range(3))  # noqa: E731
+        rd = lambda i, j: total(rotations[:, k, i] * d[:, k, j] for k in range(3))  # noqa: E731
         w = 0.5 * jnp.stack([rd(2, 1) - rd(1, 2), rd(0, 2) - rd(2, 0), rd(1, 0) - rd(0, 1)], 1)
         parts.append(w.reshape(-1, w.shape[-1]))
         order += [tree.v_offset[j] + tree.joint_nv[j] - 3 + k for j in table.rotating for k in range(3)]
@@ -124,7 +130,7 @@ def tangent_of(tree: Tree, configuration: Configuration, tangent: Configuration 
             c, v = table.first_coordinate[j], tree.v_offset[j]
             if kind == "floating":
                 r = rotations[table.rotation_of[j]]
-                parts.append(sum(r[k] * d[c + k][None] for k in range(3)))
+                parts.append(total(r[k] * d[c + k][None] for k in range(3)))
                 order += [v, v + 1, v + 2]
             elif kind == "planar":
                 angle = configuration.coordinates[c + 2]

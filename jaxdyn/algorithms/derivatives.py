@@ -22,7 +22,8 @@ _forward = batching.batch_last(forward_dynamics_derivatives)
 
 
 class InverseDynamicsDerivatives(NamedTuple):
-    """d tau/dq, d tau/dv and d tau/da = M, (nv, nv) each. Changes of q are tangent vectors: q moves to `integrate(model, q, dq)`."""
+    """d tau/dq, d tau/dv and d tau/da = M, (nv, nv) each. Changes of q are tangent vectors: q moves to
+    `integrate(model, q, dq)`."""
 
     dq: Float[Array, "nv nv"]
     dv: Float[Array, "nv nv"]
@@ -30,7 +31,8 @@ class InverseDynamicsDerivatives(NamedTuple):
 
 
 class ForwardDynamicsDerivatives(NamedTuple):
-    """Acceleration (nv,) and da/dq, da/dv and da/dtau = M^{-1}, (nv, nv) each. Changes of q are tangent vectors: q moves to `integrate(model, q, dq)`."""
+    """Acceleration (nv,) and da/dq, da/dv and da/dtau = M^{-1}, (nv, nv) each. Changes of q are tangent vectors: q
+    moves to `integrate(model, q, dq)`."""
 
     a: Float[Array, " nv"]
     dq: Float[Array, "nv nv"]
@@ -43,7 +45,8 @@ def rnea_derivatives(
 ) -> InverseDynamicsDerivatives:
     """Derivatives of `rnea` in closed form, with the wrenches held constant. Arguments and errors as for `rnea`.
 
-    Source: Singh, Russell and Wensing, Efficient analytical derivatives of rigid-body dynamics using spatial vector algebra, 2022.
+    Source: Singh, Russell and Wensing, Efficient analytical derivatives of rigid-body dynamics using spatial vector
+    algebra, 2022.
     """
     q = as_configuration(model, q)
     v, a = check_shape("v", v, (model.nv,)), check_shape("a", a, (model.nv,))
@@ -56,10 +59,11 @@ def rnea_derivatives(
 def aba_derivatives(
     model: Model, q: FloatLike | Configuration, v: FloatLike, tau: FloatLike, wrenches: FloatLike | None = None
 ) -> ForwardDynamicsDerivatives:
-    """Acceleration and derivatives of `aba` in closed form, with the wrenches held constant. Arguments and errors as for `aba`.
+    """Acceleration and derivatives of `aba` in closed form, with the wrenches held constant. Arguments and errors as
+    for `aba`.
 
-    `jax.jacobian(aba, ...)` uses the same matrices; asking for all of them here saves its products with unit vectors. Source: as `rnea_derivatives`, and da = M^{-1} (d tau -
-    d rnea).
+    `jax.jacobian(aba, ...)` uses the same matrices; asking for all of them here saves its products with unit vectors.
+    Source: as `rnea_derivatives`, and da = M^{-1} (d tau - d rnea).
     """
     q = as_configuration(model, q)
     v, tau = check_shape("v", v, (model.nv,)), check_shape("tau", tau, (model.nv,))

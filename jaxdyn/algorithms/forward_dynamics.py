@@ -6,7 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxdyn.algorithms.articulated import (
-    forward_dynamics_derivatives, forward_dynamics_kernel, mass_inverse_kernel, pivots_kernel,
+    forward_dynamics_derivatives,
+    forward_dynamics_kernel,
+    mass_inverse_kernel,
+    pivots_kernel,
 )  # fmt: skip
 from jaxdyn.algorithms.bodies import bodies_of
 from jaxdyn.algorithms.configuration import Configuration, as_configuration, tangent_of
@@ -20,9 +23,10 @@ from jaxdyn.model.model import Model
 from jaxdyn.model.tree import Tree
 
 
-def _aba_rule(tree: Tree, arguments, tangents, a: Stack) -> Stack:
-    """a = FD(model, q, v, tau) solves ID(model, q, v, a) = tau, so da = dFD/dq dq + dFD/dv dv + M^{-1} (d tau - dID of the model's change)."""
-    bodies, q, v, tau = arguments
+def _aba_rule(tree: Tree, arguments, tangents, a: Stack) -> Stack | None:
+    """a = FD(model, q, v, tau) solves ID(model, q, v, a) = tau, so da = dFD/dq dq + dFD/dv dv + M^{-1} (d tau - dID
+    of the model's change)."""
+    bodies, q, v, _ = arguments
     dq, dv, d_tau = tangent_of(tree, q, tangents[1]), tangents[2], tangents[3]
     by_q, by_v, inverse = batching.call(forward_dynamics_derivatives, None, tree, bodies, q, v, a)
     of_model = batching.push_forward(rnea_kernel, tree, (bodies, q, v, a), (tangents[0], without(q), None, None))
@@ -46,16 +50,19 @@ def aba(
 ) -> Float[Array, " nv"]:
     """Forward dynamics: the accelerations a = M(q)^{-1} (tau - h(q, v) + sum of J_b^T w_b).
 
-    **Arguments:** `model`; `q` (nq,) or `Configuration`; `v` (nv,); `tau` (nv,) N m or N, the first six entries, the wrench on a floating base, included; `wrenches` (n_bodies, 6):
-    environment on robot, MIXED (see `generalized_force`).
+    **Arguments:** `model`; `q` (nq,) or `Configuration`; `v` (nv,); `tau` (nv,) N m or N, the first six entries, the
+    wrench on a floating base, included; `wrenches` (n_bodies, 6): environment on robot, MIXED (see
+    `generalized_force`).
 
-    **Returns:** `a` (nv,), rad/s^2 or m/s^2 (floating joint: time derivative of the LOCAL body twist). Armature counts, joint damping and dry friction do not
-    (`joint_friction_torque`). Where the mass matrix is singular (massless leaves without
-    armature) entries are infinite or NaN: `mass_matrix_status` tells, and outside of `jit` a `JaxdynWarning` names the joints.
+    **Returns:** `a` (nv,), rad/s^2 or m/s^2 (floating joint: time derivative of the LOCAL body twist). Armature
+    counts, joint damping and dry friction do not (`joint_friction_torque`). Where the mass matrix is singular
+    (massless leaves without armature) entries are infinite or NaN: `mass_matrix_status` tells, and outside of `jit` a
+    `JaxdynWarning` names the joints.
 
     **Raises:** `InputError` for a wrong shape or dtype.
 
-    Source: articulated body algorithm, Featherstone, Rigid Body Dynamics Algorithms, 7.3; here in world axes. Derivatives are analytical (see `aba_derivatives`).
+    Source: articulated body algorithm, Featherstone, Rigid Body Dynamics Algorithms, 7.3; here in world axes.
+    Derivatives are analytical (see `aba_derivatives`).
     """
     q = as_configuration(model, q)
     v, tau = check_shape("v", v, (model.nv,)), check_shape("tau", tau, (model.nv,))
@@ -74,9 +81,14 @@ def _warn_not_finite(model: Model, q: Configuration) -> None:
     dofs = [int(k) for k in jnp.flatnonzero(~_regular(pivots))]
     joints = sorted({model.joint_names[model.tree.dof_body[k]] for k in dofs})
     if joints:
-        warn(f"aba: the accelerations are not finite, as the mass matrix is singular at joints {listing(joints)}: give their links mass, or the joints armature.")
+        warn(
+            "aba: the accelerations are not finite, as the mass matrix is singular at joints "
+            f"{listing(joints)}: give their links mass, or the joints armature."
+        )
     else:
-        warn("aba: the accelerations are not finite; the mass matrix is regular, so look at q, v, tau and the model's numbers.")
+        warn(
+            "aba: the accelerations are not finite; the mass matrix is regular, so look at q, v, tau and the model's numbers."
+        )
 
 
 def _regular(pivots: Float[Array, " nv"]) -> Array:
@@ -84,7 +96,8 @@ def _regular(pivots: Float[Array, " nv"]) -> Array:
 
 
 def mass_matrix_status(model: Model, q: FloatLike | Configuration) -> Int[Array, ""]:
-    """Whether forward dynamics has an answer: `Status.OK` or `Status.SINGULAR_MASS_MATRIX`, as an int32 that `jit` and `vmap` can return.
+    """Whether forward dynamics has an answer: `Status.OK` or `Status.SINGULAR_MASS_MATRIX`, as an int32 that `jit`
+    and `vmap` can return.
 
     Singular means: some joint, with all that it carries left free, feels no more inertia than rounding explains.
     """

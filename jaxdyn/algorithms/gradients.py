@@ -1,16 +1,20 @@
-"""Closed-form derivatives of inverse and forward dynamics, batch last, and the small tools that derivative rules share.
+"""Closed-form derivatives of inverse and forward dynamics, batch last, and small tools for
+derivative rules.
 
-With S_j a motion axis, V and A the twist and (minus gravity) acceleration of a body about O, p the parent of j's body, and composite quantities (superscript c) summed over
-the body and all that hangs on it:
+With S_j a motion axis, V and A the twist and (minus gravity) acceleration of a body about O, p the parent of j's
+body, and composite quantities (superscript c) summed over the body and all that hangs on it:
 
     P_j = V_p x S_j          Q_j = A_p x S_j + V_p x P_j          D_j = V_b x S_j         (b the body of j)
 
-    row i at or below j's body:       d tau_i / dq_j = (2B_i^c)^T S_i . P_j + I_i^c S_i . Q_j        d tau_i / dv_j = (2B_i^c)^T S_i . S_j + I_i^c S_i . (P_j + D_j)
-    row i strictly above j's body:    d tau_i / dq_j = S_i . (2B_j^c P_j + I_j^c Q_j + S_j x* f_j^c) d tau_i / dv_j = S_i . (2B_j^c S_j + I_j^c (P_j + D_j))
+    row i at or below j's body:       d tau_i / dq_j = (2B_i^c)^T S_i . P_j + I_i^c S_i . Q_j
+                                      d tau_i / dv_j = (2B_i^c)^T S_i . S_j + I_i^c S_i . (P_j + D_j)
+    row i strictly above j's body:    d tau_i / dq_j = S_i . (2B_j^c P_j + I_j^c Q_j + S_j x* f_j^c)
+                                      d tau_i / dv_j = S_i . (2B_j^c S_j + I_j^c (P_j + D_j))
 
-where 2B x = V x* (I x) - I (V x x) + x x* (I V) is a body's velocity-product matrix (Singh, Russell and Wensing, Efficient analytical derivatives of rigid-body dynamics using
-spatial vector algebra, 2022). About a common point and in world axes its columns for linear x vanish. With l and k the linear and angular momentum, h = m c the first moment, J the
-inertia about O, v and w the parts of V:
+where 2B x = V x* (I x) - I (V x x) + x x* (I V) is a body's velocity-product matrix (Singh, Russell and Wensing,
+Efficient analytical derivatives of rigid-body dynamics using spatial vector algebra, 2022). About a common point and
+in world axes its columns for linear x vanish. With l and k the linear and angular momentum, h = m c the first moment,
+J the inertia about O, v and w the parts of V:
 
     2B x = [-2 l x x_a, N x_a],      N = 2 (v.h) 1 - v h^T - h v^T + w^ J + (w^ J)^T - k^
 
@@ -33,7 +37,18 @@ from jaxdyn.algorithms.configuration import Configuration
 from jaxdyn.algorithms.world import Geometry, Inertias
 from jaxdyn.math.batching import materialize
 from jaxdyn.math.stacked import (
-    Stack, cross, dot, first, force_cross, join, last, motion_cross, pairs, pile, take, total,
+    Stack,
+    cross,
+    dot,
+    first,
+    force_cross,
+    join,
+    last,
+    motion_cross,
+    pairs,
+    pile,
+    take,
+    total,
 )  # fmt: skip
 from jaxdyn.model.schedule import schedule
 from jaxdyn.model.tree import Tree
@@ -111,7 +126,8 @@ def _with_armature(bodies: Bodies, matrix: Stack) -> Stack:
 
 
 def _assemble(tree: Tree, lower: Stack, upper: Stack) -> Stack:
-    """(B, nv, c nv): `lower` where the body of the row is at or below that of the column, `upper` where it is strictly above, else zero."""
+    """(B, nv, c nv): `lower` where the body of the row is at or below that of the column, `upper` where it is
+    strictly above, else zero."""
     below, above = (np.tile(m, (1, lower.shape[2] // tree.nv))[None] for m in _masks(tree))
     return jnp.where(below, lower, jnp.where(above, upper, jnp.zeros((), lower.dtype)))
 
@@ -149,7 +165,7 @@ def derivatives_at(
     l, k, n_six, f = sums[:, 10:13], sums[:, 13:16], sums[:, 16:22], sums[:, 22:28]
 
     s = take(at.axes, order.dof_rank)
-    v_body, own_body, a_body = of_dofs(tree, (twist, own, acceleration))
+    v_body, own_body = of_dofs(tree, (twist, own))
     v_parent = v_body - own_body
     parents = [int(p) for p in order.parents]
     rooted = add_root(acceleration, bodies)

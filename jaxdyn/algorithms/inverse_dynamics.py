@@ -18,11 +18,12 @@ from jaxdyn.model.schedule import schedule
 from jaxdyn.model.tree import Tree
 
 
-def _rnea_rule(tree: Tree, arguments, tangents, _) -> Stack:
-    """tau = ID(model, q, v, a): d tau = dID/dq dq + dID/dv dv + M da, the matrices in closed form; what varies of the model by the kernel's own tangent."""
+def _rnea_rule(tree: Tree, arguments, tangents, _) -> Stack | None:
+    """tau = ID(model, q, v, a): d tau = dID/dq dq + dID/dv dv + M da, the matrices in closed form; what varies of the
+    model by the kernel's own tangent."""
     bodies, q, v, a = arguments
     dq, dv, da = tangent_of(tree, q, tangents[1]), tangents[2], tangents[3]
-    total = batching.push_forward(rnea_kernel, tree, arguments, (tangents[0], without(q), None, None if a is None else None))
+    total = batching.push_forward(rnea_kernel, tree, arguments, (tangents[0], without(q), None, None))
     if dq is None and dv is None and da is None:
         return total
     by_q, by_v, mass = batching.call(inverse_dynamics_derivatives, None, tree, bodies, q, v, a)
@@ -47,8 +48,9 @@ _force = batching.batch_last(_force_kernel)
 def generalized_force(model: Model, q: FloatLike | Configuration, wrenches: FloatLike) -> Float[Array, " nv"]:
     """Generalised force of wrenches on the bodies: the sum of J_b^T w_b.
 
-    **Arguments:** `model`; `q` (nq,) or `Configuration`; `wrenches` (n_bodies, 6): [force, moment] that the environment exerts on each body, N and N m, in world axes, the
-    moment about the origin of the body's frame (MIXED).
+    **Arguments:** `model`; `q` (nq,) or `Configuration`; `wrenches` (n_bodies, 6): [force, moment] that the
+    environment exerts on each body, N and N m, in world axes, the moment about the origin of the body's frame
+    (MIXED).
 
     **Returns:** (nv,), N m or N.
 
@@ -62,16 +64,20 @@ def generalized_force(model: Model, q: FloatLike | Configuration, wrenches: Floa
 def rnea(
     model: Model, q: FloatLike | Configuration, v: FloatLike, a: FloatLike, wrenches: FloatLike | None = None
 ) -> Float[Array, " nv"]:
-    """Inverse dynamics: the joint torques that give accelerations `a` in state (`q`, `v`). tau = M(q) a + h(q, v) - sum of J_b^T w_b.
+    """Inverse dynamics: the joint torques that give accelerations `a` in state (`q`, `v`). tau = M(q) a + h(q, v) -
+    sum of J_b^T w_b.
 
-    **Arguments:** `model`; `q` (nq,) or `Configuration`; `v`, `a` (nv,): velocity and acceleration, rad/s, m/s and so on (floating joint: of the body twist, LOCAL); `wrenches`
-    (n_bodies, 6): environment on robot, MIXED (see `generalized_force`).
+    **Arguments:** `model`; `q` (nq,) or `Configuration`; `v`, `a` (nv,): velocity and acceleration, rad/s, m/s and so
+    on (floating joint: of the body twist, LOCAL); `wrenches` (n_bodies, 6): environment on robot, MIXED (see
+    `generalized_force`).
 
-    **Returns:** `tau` (nv,), N m or N. Armature counts, joint damping and dry friction do not (`joint_friction_torque`).
+    **Returns:** `tau` (nv,), N m or N. Armature counts, joint damping and dry friction do not
+    (`joint_friction_torque`).
 
     **Raises:** `InputError` for a wrong shape or dtype.
 
-    Source: Featherstone, Rigid Body Dynamics Algorithms, 5.3; here in world axes. Derivatives are analytical (see `rnea_derivatives`).
+    Source: Featherstone, Rigid Body Dynamics Algorithms, 5.3; here in world axes. Derivatives are analytical (see
+    `rnea_derivatives`).
     """
     q = as_configuration(model, q)
     v, a = check_shape("v", v, (model.nv,)), check_shape("a", a, (model.nv,))
@@ -86,7 +92,8 @@ def nonlinear_effects(model: Model, q: FloatLike | Configuration, v: FloatLike) 
 
 
 def gravity_torque(model: Model, q: FloatLike | Configuration) -> Float[Array, " nv"]:
-    """Torque that holds the robot against gravity at rest: `rnea` with zero velocity and acceleration. (nv,), N m or N."""
+    """Torque that holds the robot against gravity at rest: `rnea` with zero velocity and acceleration. (nv,), N m or
+    N."""
     q = as_configuration(model, q)
     return _rnea(model.tree, bodies_of(model), q, jnp.zeros(model.nv, model.gravity.dtype), None)
 
@@ -94,8 +101,8 @@ def gravity_torque(model: Model, q: FloatLike | Configuration) -> Float[Array, "
 def joint_friction_torque(model: Model, v: FloatLike, smoothing: float = 1e-3) -> Float[Array, " nv"]:
     """Torque of the joints' own friction, opposing `v`: -damping v - friction tanh(v / smoothing). (nv,), N m or N.
 
-    **Arguments:** `smoothing`: speed at which dry friction has reached 76 % of its value, rad/s or m/s; the sign function is replaced by a smooth one, so that it can be
-    differentiated and simulated.
+    **Arguments:** `smoothing`: speed at which dry friction has reached 76 % of its value, rad/s or m/s; the sign
+    function is replaced by a smooth one, so that it can be differentiated and simulated.
     """
     v = check_shape("v", v, (model.nv,))
     return -model.damping * v - model.friction * jnp.tanh(v / smoothing)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.algorithms.kinematics import Kinematics, _classical_to, _need, frame_index, frame_point, frame_pose
+from jaxdyn.algorithms.kinematics import (
+    Kinematics,
+    acceleration_from_bodies,
+    frame_index,
+    frame_point,
+    frame_pose,
+    needed,
+)
 from jaxdyn.errors import FloatLike
 from jaxdyn.math.so3 import cross, rotate_back
 from jaxdyn.math.spatial import Representation, motion_cross
@@ -56,8 +63,7 @@ def jacobian_dot_v(
 
     **Raises:** `UnknownNameError`; `InputError` if `kin` was made without velocities.
     """
-    _need(kin.twist, "velocities", "v")
-    return _classical_to(model, kin, frame, bias_accelerations(model, kin), representation)
+    return acceleration_from_bodies(model, kin, frame, bias_accelerations(model, kin), representation)
 
 
 def bias_accelerations(model: Model, kin: Kinematics) -> Float[Array, "bodies 6"]:
@@ -65,10 +71,11 @@ def bias_accelerations(model: Model, kin: Kinematics) -> Float[Array, "bodies 6"
     tree = model.tree
     if tree.nv == 0:
         return jnp.zeros((tree.n_bodies, 6), kin.origin.dtype)
-    w, arm = kin.twist[:, 3:], kin.translation - kin.origin[None]
-    about_origin = jnp.concatenate([kin.twist[:, :3] - cross(w, arm), w], axis=1)
-    rates = motion_cross(about_origin[jnp.asarray(tree.dof_body)], kin.axes * kin.velocity[:, None])
+    twist, velocity = needed(kin.twist, "velocities", "v"), needed(kin.velocity, "velocities", "v")
+    w, arm = twist[:, 3:], kin.translation - kin.origin[None]
+    about_origin = jnp.concatenate([twist[:, :3] - cross(w, arm), w], axis=1)
+    rates = motion_cross(about_origin[jnp.asarray(tree.dof_body)], kin.axes * velocity[:, None])
     spatial = jnp.matmul(jnp.asarray(tree.dof_support, rates.dtype), rates, precision="highest")
     dw = spatial[:, 3:]
-    linear = spatial[:, :3] + cross(dw, arm) + cross(w, kin.twist[:, :3])
+    linear = spatial[:, :3] + cross(dw, arm) + cross(w, twist[:, :3])
     return jnp.concatenate([linear, dw], axis=1)

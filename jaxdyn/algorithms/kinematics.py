@@ -22,10 +22,13 @@ from jaxdyn.model.tree import Tree
 
 
 class Kinematics(eqx.Module):
-    """Where everything is and how it moves, in the order of the model's bodies and degrees of freedom; made by `forward_kinematics`.
+    """Where everything is and how it moves, in the order of the model's bodies and degrees of freedom; made by
+    `forward_kinematics`.
 
-    `rotation` (n_bodies, 3, 3) body to world; `translation` (n_bodies, 3) m; `twist` (n_bodies, 6) MIXED, or None; `acceleration` (n_bodies, 6) MIXED, that is the time derivative
-    of `twist`, or None; `velocity` (nv,) as given, or None; `origin` (3,) and `axes` (nv, 6): the motion axis of each degree of freedom in world axes about the point `origin`.
+    `rotation` (n_bodies, 3, 3) body to world; `translation` (n_bodies, 3) m; `twist` (n_bodies, 6) MIXED, or None;
+    `acceleration` (n_bodies, 6) MIXED, that is the time derivative of `twist`, or None; `velocity` (nv,) as given, or
+    None; `origin` (3,) and `axes` (nv, 6): the motion axis of each degree of freedom in world axes about the point
+    `origin`.
     """
 
     rotation: Float[Array, "bodies 3 3"]
@@ -80,7 +83,13 @@ def forward_kinematics(
         a = check_shape("a", a, (model.nv,))
     parts = _forward_kinematics(model.tree, bodies_of(model), q, v, a)
     return Kinematics(
-        parts["rotation"], parts["translation"], parts.get("twist"), parts.get("acceleration"), v, parts["origin"], parts["axes"]
+        parts["rotation"],
+        parts["translation"],
+        parts.get("twist"),
+        parts.get("acceleration"),
+        v,
+        parts["origin"],
+        parts["axes"],
     )
 
 
@@ -124,12 +133,12 @@ def frame_velocity(
 
     **Raises:** `UnknownNameError`; `InputError` if `kin` was made without velocities.
     """
-    _need(kin.twist, "velocities", "v")
+    twists = needed(kin.twist, "velocities", "v")
     _, body = frame_index(model, frame)
     pose = frame_pose(model, kin, frame)
     if body < 0:
         return jnp.zeros(6, kin.origin.dtype)
-    twist = kin.twist[body]
+    twist = twists[body]
     arm = pose.translation - kin.translation[body]
     mixed = jnp.concatenate([twist[:3] + cross(twist[3:], arm), twist[3:]])
     return convert_twist(mixed, pose, Representation.MIXED, representation)
@@ -138,20 +147,28 @@ def frame_velocity(
 def frame_acceleration(
     model: Model, kin: Kinematics, frame: str | int, representation: Representation = Representation.MIXED
 ) -> Float[Array, "6"]:
-    """Acceleration of a frame: the time derivative of its twist in the same representation (MIXED: the classical one), m/s^2 and rad/s^2.
+    """Acceleration of a frame: the time derivative of its twist in the same representation (MIXED: the classical
+    one), m/s^2 and rad/s^2.
 
     **Raises:** `UnknownNameError`; `InputError` if `kin` was made without accelerations.
     """
-    _need(kin.acceleration, "accelerations", "v, a")
-    return _classical_to(model, kin, frame, kin.acceleration, representation)
+    accelerations = needed(kin.acceleration, "accelerations", "v, a")
+    return acceleration_from_bodies(model, kin, frame, accelerations, representation)
 
 
-def _classical_to(model: Model, kin: Kinematics, frame, accelerations, representation: Representation) -> Float[Array, "6"]:
+def acceleration_from_bodies(
+    model: Model,
+    kin: Kinematics,
+    frame: str | int,
+    accelerations: Float[Array, "bodies 6"],
+    representation: Representation,
+) -> Float[Array, "6"]:
+    """Acceleration of a frame from MIXED accelerations of all bodies."""
     _, body = frame_index(model, frame)
     if body < 0:
         return jnp.zeros(6, kin.origin.dtype)
     pose = frame_pose(model, kin, frame)
-    a, w = accelerations[body], kin.twist[body, 3:]
+    a, w = accelerations[body], needed(kin.twist, "velocities", "v")[body, 3:]
     arm = pose.translation - kin.translation[body]
     mixed = jnp.concatenate([a[:3] + cross(a[3:], arm) + cross(w, cross(w, arm)), a[3:]])
     twist = frame_velocity(model, kin, frame)
@@ -164,6 +181,8 @@ def frame_point(model: Model, kin: Kinematics, frame: str | int, point: FloatLik
     return pose.translation + rotate(pose.rotation, check_shape("point", point, (3,), dtype=kin.origin.dtype))
 
 
-def _need(part, what: str, arguments: str) -> None:
+def needed(part: Array | None, what: str, arguments: str) -> Array:
+    """A part of `Kinematics` that may be missing; raises `InputError` if it is."""
     if part is None:
         raise InputError(f"kin holds no {what}: make it with forward_kinematics(model, q, {arguments}).")
+    return part

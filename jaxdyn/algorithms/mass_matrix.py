@@ -15,7 +15,8 @@ _crba = batching.batch_last(mass_matrix_kernel)
 
 
 def crba(model: Model, q: FloatLike | Configuration) -> Float[Array, "nv nv"]:
-    """Joint-space inertia matrix M(q): full and symmetric, armature on the diagonal, exact zeros between branches. (nv, nv), kg m^2, kg m, kg.
+    """Joint-space inertia matrix M(q): full and symmetric, armature on the diagonal, exact zeros between branches.
+    (nv, nv), kg m^2, kg m, kg.
 
     **Arguments:** `model`; `q` (nq,) or `Configuration`.
 

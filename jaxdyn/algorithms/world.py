@@ -1,13 +1,16 @@
 """What all algorithms share: poses, motion axes, velocities and inertias in world axes, batch last, level order.
 
-Everything spatial is expressed in world axes about one point O, the origin of the first body's frame at this instant, taken as fixed in space. Then
+Everything spatial is expressed in world axes about one point O, the origin of the first body's frame at this instant,
+taken as fixed in space. Then
 
-- the motion axis of a degree of freedom is one 6-vector S_k for its whole subtree, and no transform is left in any recursion: velocities, accelerations, forces and composite inertias
-  are plain sums along the tree;
+- the motion axis of a degree of freedom is one 6-vector S_k for its whole subtree, and no transform is left in any
+  recursion: velocities, accelerations, forces and composite inertias are plain sums along the tree;
 - a base far from the world's origin costs no digits, as only differences of positions occur.
 
-All stacks are in the order of `Schedule` and carry the batch in the trailing axis. A joint's motion subspace is constant in the child's axes, so its axes change at the rate V_b x S_k with V_b the twist of
-its body. (Featherstone, Rigid Body Dynamics Algorithms, chapters 2 and 3; Carpentier and Mansard, Analytical derivatives of rigid body dynamics algorithms, 2018.)
+All stacks are in the order of `Schedule` and carry the batch in the trailing axis. A joint's motion subspace is
+constant in the child's axes, so its axes change at the rate V_b x S_k with V_b the twist of its body. (Featherstone,
+Rigid Body Dynamics Algorithms, chapters 2 and 3; Carpentier and Mansard, Analytical derivatives of rigid body
+dynamics algorithms, 2018.)
 """
 
 from __future__ import annotations
@@ -22,7 +25,19 @@ from jaxdyn.algorithms.bodies import Bodies
 from jaxdyn.algorithms.configuration import Configuration, layout
 from jaxdyn.math.batching import materialize
 from jaxdyn.math.stacked import (
-    Stack, constant, cross, dot, hat, join, matmul, matmul_transposed, matvec, motion_cross, take, transposed_matvec, widen,
+    Stack,
+    constant,
+    cross,
+    dot,
+    hat,
+    join,
+    matmul,
+    matmul_transposed,
+    matvec,
+    motion_cross,
+    take,
+    transposed_matvec,
+    widen,
     widest,
 )  # fmt: skip
 from jaxdyn.model.joints import planar_axes
@@ -33,7 +48,8 @@ from jaxdyn.model.tree import Tree
 class Geometry(NamedTuple):
     """Pose of each body and motion axis of each degree of freedom.
 
-    `rotation` (n, 3, 3, B); `position` (n, 3, B) from O; `origin` (3, B) of O in the world; `axes` (nv, 6, B) [linear, angular] about O.
+    `rotation` (n, 3, 3, B); `position` (n, 3, B) from O; `origin` (3, B) of O in the world; `axes` (nv, 6, B)
+    [linear, angular] about O.
     """
 
     rotation: Stack
@@ -162,8 +178,11 @@ def velocities(tree: Tree, at: Geometry, v: Stack) -> tuple[Stack, Stack]:
     return materialize(order.sum_down(own)), own
 
 
-def spatial_accelerations(tree: Tree, at: Geometry, twist: Stack, own: Stack, a: Stack | None, extra: Stack | None = None) -> Stack:
-    """Spatial acceleration of each body about O: (n, 6, B). Without `a`: with all joint accelerations zero; `extra` (n, 6, B) is added to each joint's share."""
+def spatial_accelerations(
+    tree: Tree, at: Geometry, twist: Stack, own: Stack, a: Stack | None, extra: Stack | None = None
+) -> Stack:
+    """Spatial acceleration of each body about O: (n, 6, B). Without `a`: with all joint accelerations zero; `extra`
+    (n, 6, B) is added to each joint's share."""
     order = schedule(tree)
     total = motion_cross(twist, own)
     if a is not None:
@@ -185,7 +204,8 @@ def gravity_of_roots(bodies: Bodies, at: Geometry) -> Stack:
 
 
 class Inertias(NamedTuple):
-    """Rigid bodies: `mass` (n, B), centre of mass from O `com` (n, 3, B), inertia about it `about_com` (n, 3, 3, B), world axes."""
+    """Rigid bodies: `mass` (n, B), centre of mass from O `com` (n, 3, B), inertia about it `about_com` (n, 3, 3, B),
+    world axes."""
 
     mass: Stack
     com: Stack
@@ -201,7 +221,8 @@ def inertias(bodies: Bodies, at: Geometry) -> Inertias:
 
 
 def body_forces(bodies: Bodies, at: Geometry, twist: Stack, acceleration: Stack) -> Stack:
-    """Force that gives each body its acceleration (minus gravity), about O: (n, 6, B). Newton and Euler at the centre of mass."""
+    """Force that gives each body its acceleration (minus gravity), about O: (n, 6, B). Newton and Euler at the centre
+    of mass."""
     order = schedule(bodies.tree)
     inertia = take(bodies.inertia.inertia, order.bodies)
     com = materialize(at.position + matvec(at.rotation, take(bodies.inertia.com, order.bodies)))
@@ -214,13 +235,15 @@ def body_forces(bodies: Bodies, at: Geometry, twist: Stack, acceleration: Stack)
 
 
 def joint_forces(tree: Tree, at: Geometry, wrench: Stack) -> Stack:
-    """Generalised force (nv, B), in the order of the tree, of the wrench that each joint transmits, (n, 6, B) about O."""
+    """Generalised force (nv, B), in the order of the tree, of the wrench that each joint transmits, (n, 6, B) about
+    O."""
     order = schedule(tree)
     return take(dot(at.axes, take(wrench, order.dof_body)), order.dof_rank)
 
 
 def wrench_about_origin(tree: Tree, at: Geometry, wrenches: Stack) -> Stack:
-    """Wrenches (n, 6, B) given in the order of the tree, MIXED at the bodies' frames, moved to O and to level order."""
+    """Wrenches (n, 6, B) given in the order of the tree, MIXED at the bodies' frames, moved to O and to level
+    order."""
     order = schedule(tree)
     w = take(wrenches, order.bodies)
     return join([w[:, :3], w[:, 3:] + cross(at.position, w[:, :3])], 1)

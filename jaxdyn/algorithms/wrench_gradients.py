@@ -14,10 +14,13 @@ from jaxdyn.model.model import Model
 
 
 def generalized_force_by_q(model: Model, q: FloatLike | Configuration, wrenches: FloatLike) -> Float[Array, "nv nv"]:
-    """Derivative in tangent space of `generalized_force(model, q, wrenches)`, the MIXED wrenches held constant. (nv, nv)
+    """Derivative in tangent space of `generalized_force(model, q, wrenches)`, the MIXED wrenches held constant. (nv,
+    nv)
 
-    With f_b the wrenches about a common point and F_i their sum over the bodies at or below that of i, tau_i = S_i . F_i. A motion along S_j carries the axes at or below j along,
-    and moves the origin of each body b there by u_jb, which shifts the moment of its force about the point by u_jb x force_b; with T_ij the sum of these over the bodies at or below i:
+    With f_b the wrenches about a common point and F_i their sum over the bodies at or below that of i, tau_i = S_i .
+    F_i. A motion along S_j carries the axes at or below j along, and moves the origin of each body b there by u_jb,
+    which shifts the moment of its force about the point by u_jb x force_b; with T_ij the sum of these over the bodies
+    at or below i:
 
         i at or below j:       d tau_i / dq_j = (S_j x S_i) . F_i + S_i . [0, T_ij]
         i strictly above j:    d tau_i / dq_j = S_i . [0, T_jj]

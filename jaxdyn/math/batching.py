@@ -1,44 +1,44 @@
 """Kernels that keep the batch axis last in memory, whatever `vmap` the caller writes.
 
-`jax.vmap` puts the batch first, so that the innermost loops of a rigid-body algorithm run over axes of length 3 and 6 and
-nothing vectorises. A *kernel* here is a function of arrays that all carry one extra trailing axis, of length 1 or B: the batch.
-`batch_last(kernel)` turns it into a function of single arrays, and makes a JAX primitive of the call, whose
+`jax.vmap` puts the batch first, so that the innermost loops of a rigid-body algorithm run over axes of length 3 and 6
+and nothing vectorises. A *kernel* here is a function of arrays that all carry one extra trailing axis, of length 1 or
+B: the batch. `batch_last(kernel)` turns it into a function of single arrays, and makes a JAX primitive of the call,
+whose
 
 - batching rule folds every mapped axis into the trailing one (an argument that is not mapped keeps length 1),
 - differentiation rules differentiate the kernel itself, batch still last, to any order and in any mode,
 - lowering cuts a large batch into tiles that stay in cache (CPU only).
 
-Derivations of the differentiation rules. Let y = k(x). The tangent is the *linear call* L(k'; x; dx) = k'(x) dx, computed by `jax.jvp` of the
-kernel. A linear call L(l; r; z), linear in z with residuals r, has
+Derivations of the differentiation rules. Let y = k(x). The tangent is the *linear call* L(k'; x; dx) = k'(x) dx,
+computed by `jax.jvp` of the kernel. A linear call L(l; r; z), linear in z with residuals r, has
 
     tangent:   dL = L(l; r; dz) + L(l_r; r, z; dr)        with l_r the derivative of l with respect to r
     transpose: z^bar = L(l^T; r; c)                       with l^T by `jax.linear_transpose`
 
-so that calls and linear calls are closed under differentiation. Linear operands always carry the full batch: the broadcast of an unmapped one
-happens outside, in plain JAX, whose transpose is the sum over the batch that a shared parameter's gradient needs.
+so that calls and linear calls are closed under differentiation. Linear operands always carry the full batch: the
+broadcast of an unmapped one happens outside, in plain JAX, whose transpose is the sum over the batch that a shared
+parameter's gradient needs.
 """
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-
 
 #: Widest batch that one tile of a kernel holds on a CPU: the working set of a humanoid then stays in the second-level cache.
 #: An odd multiple of 8, since strides that are powers of two collide in the cache's sets.
 TILE = 120
 
 
-class Rule:
-    """Derivative rule of a kernel: `rule(static, arguments, tangents, output) -> tangent of the output`, all batch last.
-
-    `tangents` has the structure of `arguments` with `None` where an argument does not vary.
-    """
+# A derivative rule of a kernel: `rule(static, arguments, tangents, output) -> tangent of the output`, all batch last;
+# `tangents` has the structure of `arguments` with `None` where an argument does not vary.
+Rule: TypeAlias = Callable[[Any, Any, Any, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _Kernel:
     function: Callable
     static: Hashable
     structure: Any
-    rule: Callable | None = field(default=None)
+    rule: Rule | None = field(default=None)
 
     def __call__(self, *flat):
         return tuple(jax.tree.leaves(self.tree(*flat)))
@@ -59,7 +59,8 @@ class _Kernel:
 
 @dataclass(frozen=True)
 class _Jvp:
-    """The tangent of `kernel` along the arguments marked in `varying`: (*arguments, *tangents of the marked ones) -> tangents."""
+    """The tangent of `kernel` along the arguments marked in `varying`: (*arguments, *tangents of the marked ones) ->
+    tangents."""
 
     kernel: Callable
     varying: tuple[bool, ...]
@@ -67,11 +68,11 @@ class _Jvp:
     def __call__(self, *flat):
         n = len(self.varying)
         arguments, tangents = flat[:n], flat[n:]
-        moving = tuple(x for x, moves in zip(arguments, self.varying) if moves)
+        moving = tuple(x for x, moves in zip(arguments, self.varying, strict=True) if moves)
 
         def restricted(*moved):
             rest = iter(moved)
-            return self.kernel(*(next(rest) if moves else x for x, moves in zip(arguments, self.varying)))
+            return self.kernel(*(next(rest) if moves else x for x, moves in zip(arguments, self.varying, strict=True)))
 
         # A shared argument (trailing length 1) is widened first: its tangent carries the whole batch.
         width = _width(flat)
@@ -80,7 +81,8 @@ class _Jvp:
 
 @dataclass(frozen=True)
 class _Transpose:
-    """The transpose of a linear kernel with `n_residuals` leading residuals: (*residuals, *cotangents) -> cotangents of the operands."""
+    """The transpose of a linear kernel with `n_residuals` leading residuals: (*residuals, *cotangents) -> cotangents
+    of the operands."""
 
     kernel: Callable
     n_residuals: int
@@ -114,9 +116,10 @@ def _run_tiled(*flat, kernel: Callable, **_):
     count = -(-width // TILE)
     tile = -(-width // count)
     shapes = [(*x.shape[:-1], tile if x.shape[-1] == width else 1) for x in flat]
-    structs = [jax.ShapeDtypeStruct(s, x.dtype) for s, x in zip(shapes, flat)]
+    structs = [jax.ShapeDtypeStruct(s, x.dtype) for s, x in zip(shapes, flat, strict=True)]
     outputs = jax.eval_shape(functools.partial(_run, kernel=kernel), *structs)
-    # Results are collected batch first, as `vmap` wants them: turned round tile by tile, in cache, or never where the kernel's last stage is batch first itself.
+    # Results are collected batch first, as `vmap` wants them: turned round tile by tile, in cache, or never where the
+    # kernel's last stage is batch first itself.
     buffers = [jnp.zeros((width, *o.shape[:-1]), o.dtype) for o in outputs]
 
     def body(i, buffers):
@@ -124,7 +127,8 @@ def _run_tiled(*flat, kernel: Callable, **_):
         cut = [jax.lax.dynamic_slice_in_dim(x, start, tile, -1) if x.shape[-1] == width else x for x in flat]
         parts = _run(*cut, kernel=kernel)
         return [
-            jax.lax.dynamic_update_slice_in_dim(b, jnp.moveaxis(p, -1, 0), start, 0) for b, p in zip(buffers, parts)
+            jax.lax.dynamic_update_slice_in_dim(b, jnp.moveaxis(p, -1, 0), start, 0)
+            for b, p in zip(buffers, parts, strict=True)
         ]
 
     return [jnp.moveaxis(b, 0, -1) for b in jax.lax.fori_loop(0, count, body, buffers)]
@@ -138,7 +142,7 @@ def _output_shapes(kernel: Callable, signature: tuple) -> tuple:
 
 def _abstract(*avals, kernel: Callable, **_):
     signature = tuple((tuple(a.shape), a.dtype) for a in avals)
-    return [jax.core.ShapedArray(o.shape, o.dtype) for o in _output_shapes(kernel, signature)]
+    return [ShapedArray(o.shape, o.dtype) for o in _output_shapes(kernel, signature)]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -147,7 +151,8 @@ def _compiled(primitive: Primitive, parameters: tuple) -> Callable:
 
 
 def _fold(x, dim: int | None, size: int, inner: int, full: bool):
-    """Fold the mapped axis `dim` of `x` into its trailing axis; `inner` is the width before, `full` asks for the whole new width."""
+    """Fold the mapped axis `dim` of `x` into its trailing axis; `inner` is the width before, `full` asks for the
+    whole new width."""
     if dim is None:
         if x.shape[-1] == 1 and not full:
             return x
@@ -160,10 +165,12 @@ def _fold(x, dim: int | None, size: int, inner: int, full: bool):
 
 
 def _batch_rule(primitive: Primitive, arguments, dims, **parameters):
-    size = next(x.shape[d] for x, d in zip(arguments, dims) if d is not None)
+    size = next(x.shape[d] for x, d in zip(arguments, dims, strict=True) if d is not None)
     n_residuals = parameters.get("n_residuals", len(arguments))
-    inner = max(_trailing(x, d) for x, d in zip(arguments, dims))
-    folded = [_fold(x, d, size, inner, full=i >= n_residuals) for i, (x, d) in enumerate(zip(arguments, dims))]
+    inner = max(_trailing(x, d) for x, d in zip(arguments, dims, strict=True))
+    folded = [
+        _fold(x, d, size, inner, full=i >= n_residuals) for i, (x, d) in enumerate(zip(arguments, dims, strict=True))
+    ]
     outputs = primitive.bind(*folded, **parameters)
     split = [y.reshape(*y.shape[:-1], size, inner) for y in outputs]
     return split, [y.ndim - 2 for y in split]
@@ -181,11 +188,17 @@ linear_p = Primitive("jaxdyn_linear_kernel")
 
 for _primitive in (call_p, linear_p):
     _primitive.multiple_results = True
-    _primitive.def_impl(lambda *flat, _p=_primitive, **parameters: _compiled(_p, tuple(sorted(parameters.items())))(*flat))
+    _primitive.def_impl(
+        lambda *flat, _p=_primitive, **parameters: _compiled(_p, tuple(sorted(parameters.items())))(*flat)
+    )
     _primitive.def_abstract_eval(_abstract)
     mlir.register_lowering(_primitive, mlir.lower_fun(_run, multiple_results=True))
     mlir.register_lowering(_primitive, mlir.lower_fun(_run_tiled, multiple_results=True), platform="cpu")
     batching.primitive_batchers[_primitive] = functools.partial(_batch_rule, _primitive)
+
+
+def _zero_tangent(y) -> Any:
+    return ad.Zero(jax.typeof(y).to_tangent_aval())
 
 
 def linear(kernel: Callable, residuals: Sequence, operands: Sequence) -> list:
@@ -199,7 +212,7 @@ def _call_jvp(primals, tangents, *, kernel):
     outputs = call_p.bind(*primals, kernel=kernel)
     varying = tuple(type(t) is not ad.Zero for t in tangents)
     if not any(varying):
-        return outputs, [ad.Zero.from_primal_value(y) for y in outputs]
+        return outputs, [_zero_tangent(y) for y in outputs]
     rule = getattr(kernel, "rule", None)
     if rule is None:
         return outputs, linear(_Jvp(kernel, varying), primals, [t for t in tangents if type(t) is not ad.Zero])
@@ -221,9 +234,9 @@ def _linear_jvp(primals, tangents, *, kernel, n_residuals):
     if any(varying):
         mask = varying + (False,) * len(operand_tangents)
         part = linear(_Jvp(kernel, mask), primals, [t for t in tangents[:n_residuals] if type(t) is not ad.Zero])
-        total = part if total is None else [a + b for a, b in zip(total, part)]
+        total = part if total is None else [a + b for a, b in zip(total, part, strict=True)]
     if total is None:
-        total = [ad.Zero.from_primal_value(y) for y in outputs]
+        total = [_zero_tangent(y) for y in outputs]
     return outputs, total
 
 
@@ -243,11 +256,12 @@ ad.primitive_jvps[linear_p] = _linear_jvp
 ad.primitive_transposes[linear_p] = _linear_transpose
 
 
-def batch_last(function: Callable, rule: Callable | None = None) -> Callable:
+def batch_last(function: Callable, rule: Rule | None = None) -> Callable:
     """Make a function of single arrays out of a kernel of arrays with a trailing batch axis.
 
-    **Arguments:** `function(static, *arguments)`, a module-level function of pytrees of arrays whose trailing axis has length 1 or B and that must broadcast against
-    each other; `rule(static, arguments, tangents, output)`, an optional derivative rule in the same convention (`Rule`).
+    **Arguments:** `function(static, *arguments)`, a module-level function of pytrees of arrays whose trailing axis
+    has length 1 or B and that must broadcast against each other; `rule(static, arguments, tangents, output)`, an
+    optional derivative rule in the same convention (see `Rule`).
 
     **Returns:** `wrapped(static, *arguments)` of the same pytrees without the trailing axis; `static` is hashable.
     """
@@ -272,7 +286,7 @@ def _output_structure(kernel: _Kernel, signature: tuple):
     return jax.tree.structure(jax.eval_shape(kernel.tree, *structs))
 
 
-def call(function: Callable, rule: Callable | None, static: Hashable, *arguments):
+def call(function: Callable, rule: Rule | None, static: Hashable, *arguments):
     """Call a kernel from inside a derivative rule: arguments and result keep their trailing batch axis."""
     flat, structure = jax.tree.flatten(arguments)
     kernel = _Kernel(function, static, structure, rule)
@@ -295,7 +309,8 @@ def push_forward(function: Callable, static: Hashable, arguments, tangents):
     return jax.tree.unflatten(_output_structure(kernel, tuple((x.shape, x.dtype) for x in flat)), outputs)
 
 
-# -- a boundary between stages ---------------------------------------------------------------------------------------------------------------
+# -- a boundary between stages
+# ---------------------------------------------------------------------------------------------------------------
 
 materialize_p = Primitive("jaxdyn_materialize")
 materialize_p.def_impl(lambda x: x)
@@ -303,7 +318,8 @@ materialize_p.def_abstract_eval(lambda x: x)
 
 
 def _windowed_identity(x):
-    """The sum over windows of length 1 of two equal operands: an identity that the CPU compiler neither removes nor fuses across."""
+    """The sum over windows of length 1 of two equal operands: an identity that the CPU compiler neither removes nor
+    fuses across."""
     zero = jnp.zeros((), x.dtype)
     ones = (1,) * x.ndim
     return jax.lax.reduce_window((x, x), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), ones, ones, "VALID")[0]

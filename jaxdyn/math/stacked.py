@@ -1,18 +1,20 @@
 """Small products on stacks: arrays `(items, ..., batch)` whose trailing axis, of length 1 or B, is the batch.
 
-The inside language of the algorithms (`batching` tells why the batch is last). Products are spelled out as sums of products of slices: the compiler vectorises those along the batch, where
-a contraction of axes of length 3 runs one number at a time (five times slower on a CPU).
+The inside language of the algorithms (`batching` tells why the batch is last). Products are spelled out as sums of
+products of slices: the compiler vectorises those along the batch, where a contraction of axes of length 3 runs one
+number at a time (five times slower on a CPU).
 """
 
 import functools
 import operator
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-Stack = Float[Array, "..."]
+Stack: TypeAlias = Float[Array, "..."]
 
 
 def constant(values, like: Stack) -> Stack:
@@ -58,7 +60,9 @@ def take(stack: Stack, index) -> Stack:
     if (index == index[0]).all():
         one = jax.lax.slice_in_dim(stack, int(index[0]), int(index[0]) + 1)
         return jnp.broadcast_to(one, (len(index), *stack.shape[1:]))
-    return jnp.take(stack, jnp.asarray(index, jnp.int32), axis=0, mode="clip", unique_indices=len(set(index.tolist())) == len(index))
+    return jnp.take(
+        stack, jnp.asarray(index, jnp.int32), axis=0, mode="clip", unique_indices=len(set(index.tolist())) == len(index)
+    )
 
 
 def total(terms) -> Stack:
@@ -94,8 +98,8 @@ def dot(a: Stack, b: Stack) -> Stack:
 def pairs(a: Stack, b: Stack) -> Stack:
     """All products between the items of two stacks, batch first: (n, k, B), (m, k, B) -> (B, n, m).
 
-    Quadratically many numbers leave the batch-last world here: one turn of the small operands beats a turn of the large result, and the
-    batched product of the compiler's library beats spelled-out sums from about 20 items on.
+    Quadratically many numbers leave the batch-last world here: one turn of the small operands beats a turn of the
+    large result, and the batched product of the compiler's library beats spelled-out sums from about 20 items on.
     """
     return products(first(a), jnp.swapaxes(first(b), 1, 2))
 
@@ -142,9 +146,11 @@ def force_cross(v: Stack, f: Stack) -> Stack:
 
 
 def spd_inverse(a: Stack) -> Stack:
-    """Inverse of symmetric positive definite (n, k, k, B) for k = 1, 2, 3 or even, by L D L^T in halves: no pivoting, stable in float32.
+    """Inverse of symmetric positive definite (n, k, k, B) for k = 1, 2, 3 or even, by L D L^T in halves: no pivoting,
+    stable in float32.
 
-    A cofactor formula would lose as many digits again as the condition number costs. A matrix that is not positive definite gives infinities or NaN.
+    A cofactor formula would lose as many digits again as the condition number costs. A matrix that is not positive
+    definite gives infinities or NaN.
     """
     k = a.shape[1]
     if k == 0:

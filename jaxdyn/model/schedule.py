@@ -1,7 +1,8 @@
-"""The recursion over the tree, written once: level by level, away from the root (`scan_down`) or towards it (`scan_up`).
+"""The recursion over the tree, written once: level by level, away from the root (`scan_down`) or towards it
+(`scan_up`).
 
-A `Schedule` numbers bodies and degrees of freedom level by level, so that each level is one slice of a stack. Bodies of a level whose joints have equally many degrees of
-freedom are neighbours (a *group*).
+A `Schedule` numbers bodies and degrees of freedom level by level, so that each level is one slice of a stack. Bodies
+of a level whose joints have equally many degrees of freedom are neighbours (a *group*).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.math.stacked import Stack, join, take
+from jaxdyn.math.stacked import Stack, join, take, total
 from jaxdyn.model.tree import Tree
 
 
 @dataclass(frozen=True)
 class Group:
-    """Bodies of one level whose joints have `size` degrees of freedom: slices into the level's bodies and into all degrees of freedom."""
+    """Bodies of one level whose joints have `size` degrees of freedom: slices into the level's bodies and into all
+    degrees of freedom."""
 
     size: int
     first: int
@@ -40,7 +42,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Level:
-    """Bodies `start .. stop` at a depth; `parent[i]` indexes the level above, `children[j]` lists this level's bodies that hang on body j of the level above."""
+    """Bodies `start .. stop` at a depth; `parent[i]` indexes the level above, `children[j]` lists this level's bodies
+    that hang on body j of the level above."""
 
     depth: int
     start: int
@@ -60,7 +63,8 @@ class Level:
 
 
 class Schedule:
-    """Level order of a tree. `bodies[i]` is the tree's number of body i here, `dofs[k]` that of degree of freedom k; `body_rank`, `dof_rank` are the inverses."""
+    """Level order of a tree. `bodies[i]` is the tree's number of body i here, `dofs[k]` that of degree of freedom k;
+    `body_rank`, `dof_rank` are the inverses."""
 
     def __init__(self, tree: Tree) -> None:
         order, levels, rank = [], [], {}
@@ -107,7 +111,8 @@ class Schedule:
         return len(self.bodies)
 
     def scan_down(self, step: Callable[[Level, Any], Any]) -> list:
-        """`step(level, state of the parents or None) -> state` from the root outwards; returns the states, one per level."""
+        """`step(level, state of the parents or None) -> state` from the root outwards; returns the states, one per
+        level."""
         states: list = []
         for level in self.levels:
             above = jax.tree.map(lambda x, level=level: take(x, level.parent), states[-1]) if states else None
@@ -115,7 +120,8 @@ class Schedule:
         return states
 
     def scan_up(self, step: Callable[[Level, Any], tuple[Any, Any]]) -> list:
-        """`step(level, sum of the children's messages or None) -> (message to the parents, output)` from the leaves inwards; returns the outputs, level 0 first."""
+        """`step(level, sum of the children's messages or None) -> (message to the parents, output)` from the leaves
+        inwards; returns the outputs, level 0 first."""
         outputs: list = []
         below = None
         for depth in range(len(self.levels) - 1, -1, -1):
@@ -137,8 +143,8 @@ class Schedule:
         """Each body's sum over itself and its descendants."""
 
         def step(level: Level, below: Stack | None) -> tuple[Stack, Stack]:
-            total = level.of(stack) if below is None else level.of(stack) + below
-            return total, total
+            sums = level.of(stack) if below is None else level.of(stack) + below
+            return sums, sums
 
         return join(self.scan_up(step)) if self.n else stack
 
@@ -150,7 +156,7 @@ class Schedule:
             dof += size * count
             if size > 1:
                 part = part.reshape(count, size, *stack.shape[1:])
-                part = sum(part[:, k] for k in range(size))
+                part = total(part[:, k] for k in range(size))
             parts.append(part)
         return join(parts) if parts else stack
 
@@ -180,4 +186,4 @@ def _child_sum(stack: Stack, children: tuple[tuple[int, ...], ...]) -> Stack:
     most = max(len(c) for c in children)
     n = stack.shape[0]
     padded = jnp.concatenate([stack, jnp.zeros_like(stack[:1])]) if any(len(c) < most for c in children) else stack
-    return sum(take(padded, [c[k] if k < len(c) else n for c in children]) for k in range(most))
+    return total(take(padded, [c[k] if k < len(c) else n for c in children]) for k in range(most))
