@@ -41,9 +41,13 @@ def nodes(depth, velocity=(0.0, 0.0, 0.0), stretch=(0.0, 0.0)):
     return Nodes(displacement[None], jnp.asarray(velocity)[None], jnp.asarray(depth)[None], UP[None])
 
 
+def stacked(law):
+    return jax.tree.map(lambda leaf: leaf[None], law)
+
+
 @jax.jit
 def traction(law, *state):
-    return law.traction(nodes(*state))[0]
+    return stacked(law).traction(nodes(*state))[0]
 
 
 def test_smooth_normal_stress_is_a_softplus_at_rest():
@@ -172,7 +176,7 @@ def test_every_constant_has_a_finite_derivative_in_single_precision(law):
             depth[None],
             UP[None].astype(depth.dtype),
         )
-        return jnp.sum(law.traction(state))
+        return jnp.sum(stacked(law).traction(state))
 
     differentiated = jax.jit(jax.value_and_grad(total))
     for depth in (-1.0, 0.0, 1e-3):
@@ -187,7 +191,7 @@ def bounce(law, heights, dt, duration=1.0):
     def height(z0):
         def step(_, x):
             z, v = x
-            force = law.traction(nodes(-z, jnp.stack([0 * v, 0 * v, v])))[0, 2]
+            force = stacked(law).traction(nodes(-z, jnp.stack([0 * v, 0 * v, v])))[0, 2]
             v = v + dt * force
             return z + dt * v, v
 

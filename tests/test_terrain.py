@@ -12,20 +12,21 @@ from jaxdyn.math import SE3, so3
 
 def test_flat_ground_is_a_plane_with_its_normal_up():
     points = jnp.asarray(np.random.default_rng(0).normal(size=(5, 3)))
-    depth, normal = FlatTerrain(0.3).query(points)
+    depth, normal, height = FlatTerrain(0.3).at(points)
     np.testing.assert_allclose(depth, 0.3 - points[:, 2])
     np.testing.assert_array_equal(normal, np.tile([0.0, 0.0, 1.0], (5, 1)))
-    other_depth, other_normal = PlaneTerrain([0.0, 0.0, 2.0], [1.0, 2.0, 0.3]).query(points)
+    other_depth, other_normal, other_height = PlaneTerrain([0.0, 0.0, 2.0], [1.0, 2.0, 0.3]).at(points)
     np.testing.assert_allclose(other_depth, depth)
     np.testing.assert_allclose(other_normal, normal)
-    np.testing.assert_allclose(FlatTerrain(0.3).height(points[:, :2]), 0.3)
+    np.testing.assert_allclose(height, 0.3)
+    np.testing.assert_allclose(other_height, 0.3)
 
 
 def test_points_at_the_height_of_a_slope_have_no_depth():
     slope = PlaneTerrain([0.3, -0.2, 0.9], [0.1, 0.2, 0.3])
-    xy = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
-    on_it = jnp.concatenate([xy, slope.height(xy)[:, None]], axis=1)
-    np.testing.assert_allclose(slope.query(on_it)[0], 0, atol=1e-14)
+    points = jnp.asarray(np.random.default_rng(0).normal(size=(5, 3)))
+    on_it = points.at[:, 2].set(slope.at(points)[2])
+    np.testing.assert_allclose(slope.at(on_it)[0], 0, atol=1e-14)
 
 
 def test_anchor_keeps_the_heading_and_lies_on_the_ground():
@@ -36,7 +37,7 @@ def test_anchor_keeps_the_heading_and_lies_on_the_ground():
     slope = PlaneTerrain([0.3, -0.2, 0.9])
     anchor = touchdown_anchor(pose, slope)
     np.testing.assert_allclose(so3.compose(anchor.rotation, so3.inverse(anchor.rotation)), np.eye(3), atol=1e-15)
-    np.testing.assert_allclose(slope.query(anchor.translation[None])[0], 0, atol=1e-15)
+    np.testing.assert_allclose(slope.at(anchor.translation[None])[0], 0, atol=1e-15)
     np.testing.assert_allclose(anchor.rotation[:, 2], np.array([0.3, -0.2, 0.9]) / np.linalg.norm([0.3, -0.2, 0.9]))
     assert all(np.isfinite(d).all() for d in jax.tree.leaves(jax.jacrev(touchdown_anchor)(pose)))
 

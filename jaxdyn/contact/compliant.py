@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,7 +10,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.contact.fields import parameter
 from jaxdyn.contact.laws import TractionLaw
-from jaxdyn.contact.patch import ContactPoints, Surface
+from jaxdyn.contact.patch import ContactPoints, Matrices, Motion, Surface, Vectors
 from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import InputError
 from jaxdyn.math.se3 import SE3
@@ -63,35 +61,57 @@ class CompliantContact(eqx.Module):
         return self.active * self.law.wrench(pose, twist, self.null, terrain)
 
 
+def contact_forces(
+    contacts: tuple[CompliantContact, ...],
+    rotation: Matrices,
+    position: Vectors,
+    linear: Vectors,
+    angular: Vectors,
+    terrain: Terrain | None,
+) -> tuple[Vectors, Vectors]:
+    """Forces and moments of the ground on the frames of all contacts, stacked along the first axis.
+
+    World axes, moments about the frames' origins. In a batch every leaf, of the contacts and of the terrain too, has the
+    batch's axis at the end (of length one where it is shared), and the terrain is as `Terrain.query` wants it. Contacts
+    with the same kind of law are stacked and computed together, kind by kind.
+    """
+    frames = rotation, position, linear, angular
+    groups: dict[object, list[int]] = {}
+    for i, contact in enumerate(contacts):
+        leaves, structure = jax.tree.flatten(contact.law)
+        shapes = tuple((leaf.shape[: leaf.ndim - (rotation.ndim - 3)], leaf.dtype) for leaf in leaves)
+        groups.setdefault((structure, shapes), []).append(i)
+    parts, order = [], []
+    for members in groups.values():
+        # The frames' names are static and differ: stack the leaves only. Nothing below reads the name.
+        columns = zip(*(jax.tree.leaves(contacts[i]) for i in members), strict=True)
+        stacked = jax.tree.structure(contacts[members[0]]).unflatten([_stack(column) for column in columns])
+        rows = np.asarray(members)
+        state = frames if len(groups) == 1 else tuple(x[rows] for x in frames)
+        motion = Motion(*state, stacked.null_rotation, stacked.null_position)
+        force, moment = stacked.law.forces(motion, terrain)
+        active = stacked.active[:, None]
+        parts.append((active * force, active * moment))
+        order += members
+    if len(parts) == 1:
+        return parts[0]
+    back = np.argsort(np.asarray(order))
+    force, moment = (jnp.concatenate(column)[back] for column in zip(*parts, strict=True))
+    return force, moment
+
+
+def _stack(leaves: tuple[Array, ...]) -> Array:
+    return jnp.stack(jnp.broadcast_arrays(*leaves))
+
+
 def contact_wrenches(
     contacts: tuple[CompliantContact, ...],
     poses: SE3,
     twists: Float[Array, "contacts 6"],
     terrain: Terrain | None = None,
 ) -> Float[Array, "contacts 6"]:
-    """Wrenches of all contacts on their frames at `poses` (stacked) with MIXED `twists`.
-
-    Contacts with the same kind of law are stacked and computed together, kind by kind.
-    """
-    groups: dict[object, list[int]] = {}
-    for i, contact in enumerate(contacts):
-        leaves, structure = jax.tree.flatten(contact.law)
-        groups.setdefault((structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)), []).append(i)
-    wrench = jax.vmap(CompliantContact.wrench, in_axes=(0, 0, 0, None))
-    parts, order = [], []
-    for members in groups.values():
-        # The frames' names are static and differ: stack the leaves only. Nothing below reads the name.
-        leaves = [jax.tree.leaves(contacts[i]) for i in members]
-        structure = jax.tree.structure(contacts[members[0]])
-        stacked = structure.unflatten([jnp.stack(column) for column in zip(*leaves, strict=True)])
-        state = (poses, twists) if len(groups) == 1 else _rows((poses, twists), members)
-        parts.append(wrench(stacked, *state, terrain))
-        order += members
-    if len(parts) == 1:
-        return parts[0]
-    return jnp.concatenate(parts)[np.argsort(np.asarray(order))]
-
-
-def _rows(tree: Any, rows: list[int]) -> Any:
-    index = np.asarray(rows)
-    return jax.tree.map(lambda x: x[index], tree)
+    """Wrenches of all contacts on their frames at `poses` (stacked) with MIXED `twists`: world axes, moments about the
+    frames' origins."""
+    ground = None if terrain is None else terrain.stacked()
+    forces = contact_forces(contacts, poses.rotation, poses.translation, twists[:, :3], twists[:, 3:], ground)
+    return jnp.concatenate(forces, axis=1)

@@ -31,6 +31,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.contact.fields import parameter
+from jaxdyn.math.stacked import dot
 
 Scalar = Float[Array, "..."]
 
@@ -40,30 +41,29 @@ class Nodes(eqx.Module):
 
     `displacement`: from each point to its anchor, m; `velocity`: of the point, m/s; `depth`: below the ground, m,
     negative above; `normal`: unit normal of the ground, away from it.
+
+    The first axis is that of the points, the second that of the coordinates. A law must let further axes pass: in a batch
+    of robots there is one more, at the end.
     """
 
-    displacement: Float[Array, "n 3"]
-    velocity: Float[Array, "n 3"]
-    depth: Float[Array, " n"]
-    normal: Float[Array, "n 3"]
+    displacement: Float[Array, "n 3 *batch"]
+    velocity: Float[Array, "n 3 *batch"]
+    depth: Float[Array, "n *batch"]
+    normal: Float[Array, "n 3 *batch"]
 
 
 class TractionLaw(eqx.Module):
-    """A law of contact for points."""
+    """A law of contact for points. When `traction` is called, each of its constants has a first axis for the points too."""
 
     @abc.abstractmethod
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3"]:
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 *batch"]:
         """Force per area that the ground exerts on each point, in world axes, N/m^2."""
-
-
-def _dot(a: Array, b: Array) -> Array:
-    return jnp.sum(a * b, axis=-1)
 
 
 def _split(vector: Array, normal: Array) -> tuple[Array, Array]:
     """Normal component and tangential vector."""
-    along = _dot(vector, normal)
-    return along, vector - along[..., None] * normal
+    along = dot(vector, normal)
+    return along, vector - along[:, None] * normal
 
 
 def _positive(x: Array) -> Array:
@@ -73,11 +73,11 @@ def _positive(x: Array) -> Array:
 
 def _limit(vector: Array, bound: Array) -> Array:
     """The vector, shortened to the length `bound` if it is longer."""
-    square = _dot(vector, vector)
+    square = dot(vector, vector)
     inside = square < bound * bound
     # Where the quotient is not used, or would overflow, it is formed with 1. With bound 0 the derivative is 0, also of the vector 0.
     root = jnp.sqrt(jnp.where(inside | (square < jnp.finfo(square.dtype).tiny ** 0.5), 1, square))
-    return jnp.where(inside, 1, bound / root)[..., None] * vector
+    return jnp.where(inside, 1, bound / root)[:, None] * vector
 
 
 def _spring_damper(depth: Array, separation: Array, stiffness: Array, damping: Array) -> Array:
@@ -99,7 +99,7 @@ def _soft_spring_damper(depth: Array, separation: Array, stiffness: Array, dampi
 
 def _viscous_coulomb(slip: Array, pressure: Array, friction: Array, slip_velocity: Array) -> Array:
     """`-mu p v / sqrt(|v|^2 + v_s^2)`: below the cone, smooth at rest."""
-    return -(friction * pressure / jnp.sqrt(_dot(slip, slip) + slip_velocity**2))[..., None] * slip
+    return -(friction * pressure / jnp.sqrt(dot(slip, slip) + slip_velocity**2))[:, None] * slip
 
 
 class Brush(TractionLaw):
@@ -118,8 +118,8 @@ class Brush(TractionLaw):
     stiffness: Scalar = parameter("stiffness")
     damping: Scalar = parameter("damping")
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3"]:
-        return self.stiffness * nodes.displacement - self.damping * nodes.velocity
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 *batch"]:
+        return self.stiffness[:, None] * nodes.displacement - self.damping[:, None] * nodes.velocity
 
 
 class UnilateralBrush(TractionLaw):
@@ -133,12 +133,12 @@ class UnilateralBrush(TractionLaw):
     damping: Scalar = parameter("damping")
     friction: Scalar = parameter("friction", default=0.5)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3"]:
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 *batch"]:
         separation, slip = _split(nodes.velocity, nodes.normal)
         _, stretch = _split(nodes.displacement, nodes.normal)
         pressure = _spring_damper(nodes.depth, separation, self.stiffness, self.damping)
-        tangential = _limit(self.stiffness * stretch - self.damping * slip, self.friction * pressure)
-        return pressure[..., None] * nodes.normal + tangential
+        tangential = _limit(self.stiffness[:, None] * stretch - self.damping[:, None] * slip, self.friction * pressure)
+        return pressure[:, None] * nodes.normal + tangential
 
 
 class SmoothUnilateral(TractionLaw):
@@ -157,15 +157,15 @@ class SmoothUnilateral(TractionLaw):
     friction: Scalar = parameter("friction", default=0.5)
     smoothing: Scalar = parameter("smoothing", default=1e-3)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3"]:
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 *batch"]:
         separation, slip = _split(nodes.velocity, nodes.normal)
         _, stretch = _split(nodes.displacement, nodes.normal)
         pressure = _soft_spring_damper(nodes.depth, separation, self.stiffness, self.damping, self.smoothing)
-        tangential = self.stiffness * stretch - self.damping * slip
+        tangential = self.stiffness[:, None] * stretch - self.damping[:, None] * slip
         bound = self.friction * pressure
         tiny = 1e-6 * self.stiffness * self.smoothing
-        share = bound / jnp.sqrt(_dot(tangential, tangential) + bound**2 + tiny**2)
-        return pressure[..., None] * nodes.normal + share[..., None] * tangential
+        share = bound / jnp.sqrt(dot(tangential, tangential) + bound**2 + tiny**2)
+        return pressure[:, None] * nodes.normal + share[:, None] * tangential
 
 
 class Coulomb(TractionLaw):
@@ -181,10 +181,10 @@ class Coulomb(TractionLaw):
     friction: Scalar = parameter("friction", default=0.5)
     slip_velocity: Scalar = parameter("slip_velocity", default=1e-2)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3"]:
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 *batch"]:
         separation, slip = _split(nodes.velocity, nodes.normal)
         pressure = _spring_damper(nodes.depth, separation, self.stiffness, self.damping)
-        return pressure[..., None] * nodes.normal + _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
+        return pressure[:, None] * nodes.normal + _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
 
 
 class SmoothCoulomb(TractionLaw):
@@ -201,10 +201,10 @@ class SmoothCoulomb(TractionLaw):
     slip_velocity: Scalar = parameter("slip_velocity", default=1e-2)
     smoothing: Scalar = parameter("smoothing", default=1e-3)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3"]:
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 *batch"]:
         separation, slip = _split(nodes.velocity, nodes.normal)
         pressure = _soft_spring_damper(nodes.depth, separation, self.stiffness, self.damping, self.smoothing)
-        return pressure[..., None] * nodes.normal + _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
+        return pressure[:, None] * nodes.normal + _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
 
 
 class HuntCrossley(TractionLaw):
@@ -225,10 +225,10 @@ class HuntCrossley(TractionLaw):
     exponent: Scalar = parameter("exponent", default=1.5)
     slip_velocity: Scalar = parameter("slip_velocity", default=1e-2)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3"]:
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 *batch"]:
         separation, slip = _split(nodes.velocity, nodes.normal)
         below = nodes.depth > 0
         # The power of 1 where there is no contact: the derivative with respect to the exponent is a logarithm.
         spring = jnp.where(below, self.stiffness * jnp.where(below, nodes.depth, 1) ** self.exponent, 0)
         pressure = spring * _positive(1 - self.dissipation * separation)
-        return pressure[..., None] * nodes.normal + _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
+        return pressure[:, None] * nodes.normal + _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)

@@ -29,24 +29,57 @@ from jaxdyn.contact.laws import Brush, Nodes, TractionLaw
 from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import InputError
 from jaxdyn.math import so3
+from jaxdyn.math.batching import materialize
 from jaxdyn.math.se3 import SE3
+from jaxdyn.math.stacked import cross, dot, total
 
 PROJECTED_AREA = ("abs_r33", "none")
 
 Vector3 = Float[Array, "3"]
 Vector6 = Float[Array, "6"]
+Vectors = Float[Array, "contacts 3 *batch"]
+Matrices = Float[Array, "contacts 3 3 *batch"]
+
+
+class Motion(eqx.Module):
+    """Where contact frames are and how they move, stacked: first the contacts, then coordinates, last an axis of a batch if any.
+
+    `rotation`, `position`: of the frames in the world; `linear`, `angular`: their MIXED twists; `null_rotation`, `null_position`: anchors.
+    """
+
+    rotation: Matrices
+    position: Vectors
+    linear: Vectors
+    angular: Vectors
+    null_rotation: Matrices
+    null_position: Vectors
+
+    @staticmethod
+    def of(pose: SE3, twist: Vector6, null: SE3) -> Motion:
+        """One contact as a stack."""
+        arrays = pose.rotation, pose.translation, twist[:3], twist[3:], null.rotation, null.translation
+        return Motion(*(a[None] for a in arrays))
 
 
 class Surface(eqx.Module):
     """A part of a robot that touches the ground. Its frame has the origin in the middle of the sole, x forward, z up."""
 
     @abc.abstractmethod
+    def forces(self, motion: Motion, terrain: Terrain | None) -> tuple[Vectors, Vectors]:
+        """Forces and moments of the ground on stacked contacts, whose leaves in `self` are stacked in the same way.
+
+        World axes, moments about the frames' origins. `terrain` is as `Terrain.query` wants it, or None.
+        """
+
     def wrench(self, pose: SE3, twist: Vector6, null: SE3, terrain: Terrain | None = None) -> Vector6:
         """Wrench `[force, moment]` that the ground exerts, world axes, moment about the origin of the sole.
 
-        **Arguments:** `pose`: of the sole in the world; `twist`: its MIXED twist; `null`: its anchor; `terrain`: the
-        ground, if it is not the anchor's plane.
+        **Arguments:** `pose`: of the sole in the world; `twist`: its MIXED twist; `null`: its anchor; `terrain`: the ground,
+        if it is not the anchor's plane.
         """
+        stacked = jax.tree.map(lambda leaf: leaf[None], self)
+        ground = None if terrain is None else terrain.stacked()
+        return jnp.concatenate(stacked.forces(Motion.of(pose, twist, null), ground), axis=1)[0]
 
 
 def _check_projected_area(value: str) -> None:
@@ -54,38 +87,57 @@ def _check_projected_area(value: str) -> None:
         raise InputError(f"projected_area: wanted one of {PROJECTED_AREA}, given {value!r}.")
 
 
-def _projection(projected_area: str, rotation: Array) -> Array:
-    return jnp.abs(rotation[2, 2]) if projected_area == "abs_r33" else jnp.ones_like(rotation[2, 2])
+def _projection(projected_area: str, rotation: Matrices) -> Float[Array, "contacts *batch"]:
+    return jnp.abs(rotation[:, 2, 2]) if projected_area == "abs_r33" else jnp.ones_like(rotation[:, 2, 2])
+
+
+def _turn(rotation: Matrices, points: Float[Array, "contacts n 3 *batch"]) -> Float[Array, "contacts n 3 *batch"]:
+    """`R r` for the points of each contact."""
+    return total(rotation[:, None, :, k] * points[:, :, k, None] for k in range(3))
+
+
+def _flatten(stack: Float[Array, "contacts n *rest"]) -> Float[Array, "points *rest"]:
+    return stack.reshape(-1, *stack.shape[2:])
+
+
+def _per_point(stack: Float[Array, "contacts *rest"], n: int) -> Float[Array, "points *rest"]:
+    """Each contact's entry, for each of its n points."""
+    return stack if n == 1 else _flatten(jnp.broadcast_to(stack[:, None], (stack.shape[0], n, *stack.shape[1:])))
 
 
 def node_states(
-    points: Float[Array, "n 3"], pose: SE3, twist: Vector6, null: SE3, terrain: Terrain | None = None
-) -> tuple[Nodes, Float[Array, "n 3"]]:
+    points: Float[Array, "contacts n 3 *batch"], motion: Motion, terrain: Terrain | None
+) -> tuple[Nodes, Float[Array, "points 3 *batch"]]:
     """What a traction law needs to know of `points` (in axes of the sole), and the arms `R r` in world axes."""
-    arms = so3.rotate(pose.rotation, points)
-    displacement = (null.translation - pose.translation)[None] + so3.rotate(null.rotation - pose.rotation, points)
-    velocity = twist[None, :3] + so3.cross(twist[3:], arms)
+    n = points.shape[1]
+    arms = materialize(_flatten(_turn(motion.rotation, points)))
+    stretch = _flatten(_turn(motion.null_rotation - motion.rotation, points))
+    displacement = materialize(_per_point(motion.null_position - motion.position, n) + stretch)
+    velocity = materialize(_per_point(motion.linear, n) + cross(_per_point(motion.angular, n), arms))
     if terrain is None:
-        normal = jnp.broadcast_to(null.rotation[:, 2], arms.shape)
-        depth = jnp.sum(displacement * normal, axis=-1)
-    else:
-        depth, normal = terrain.query(pose.translation[None] + arms)
+        normal = _per_point(motion.null_rotation[:, :, 2], n)
+        return Nodes(displacement, velocity, dot(displacement, normal), normal), arms
+    depth, normal = terrain.query(_per_point(motion.position, n) + arms)
     return Nodes(displacement, velocity, depth, normal), arms
 
 
-def surface_wrench(
+def surface_forces(
     law: TractionLaw,
-    points: Float[Array, "n 3"],
-    weights: Float[Array, " n"],
-    pose: SE3,
-    twist: Vector6,
-    null: SE3,
-    terrain: Terrain | None = None,
-) -> Vector6:
-    """The sum over nodes, without the factor `c`. All laws and surfaces come through here."""
-    nodes, arms = node_states(points, pose, twist, null, terrain)
-    force = weights[:, None] * law.traction(nodes)
-    return jnp.concatenate([jnp.sum(force, axis=0), jnp.sum(so3.cross(arms, force), axis=0)])
+    points: Float[Array, "contacts n 3 *batch"],
+    weights: Float[Array, "contacts n *batch"],
+    motion: Motion,
+    terrain: Terrain | None,
+) -> tuple[Vectors, Vectors]:
+    """The sums over nodes, without the factor `c`. All laws and surfaces come through here."""
+    contacts, n = points.shape[:2]
+    nodes, arms = node_states(points, motion, terrain)
+    law = jax.tree.map(lambda leaf: _per_point(leaf, n), law)
+    force = materialize(_flatten(weights)[:, None] * law.traction(nodes))
+    moment = cross(arms, force)
+    if n == 1:
+        return force, moment
+    force, moment = (x.reshape(contacts, n, *x.shape[1:]) for x in (force, moment))
+    return jnp.sum(force, axis=1), jnp.sum(moment, axis=1)
 
 
 @functools.lru_cache
@@ -121,22 +173,30 @@ class ContactPatch(Surface):
         """Area of the sole, m^2."""
         return self.length * self.width
 
-    def nodes(self) -> tuple[Float[Array, "n 3"], Float[Array, " n"]]:
+    def _nodes(self) -> tuple[Float[Array, "contacts n 3 *batch"], Float[Array, "contacts n *batch"]]:
         """Quadrature nodes in axes of the sole (m) and their weights (m^2)."""
         grid, weights = _gauss(self.quadrature)
-        dtype = self.length.dtype
-        half = 0.5 * jnp.stack([self.length, self.width, jnp.zeros_like(self.length)])
-        return jnp.asarray(grid, dtype) * half[None], jnp.asarray(weights, dtype) * self.area
+        like = self.length
+        half = 0.5 * jnp.stack([like, self.width, jnp.zeros_like(like)], axis=1)
+        trailing = (1,) * (like.ndim - 1)
+        points = jnp.asarray(grid.reshape(1, *grid.shape, *trailing), like.dtype) * half[:, None]
+        return points, jnp.asarray(weights.reshape(1, -1, *trailing), like.dtype) * self.area[:, None]
 
-    def wrench(self, pose: SE3, twist: Vector6, null: SE3, terrain: Terrain | None = None) -> Vector6:
+    def forces(self, motion: Motion, terrain: Terrain | None) -> tuple[Vectors, Vectors]:
         if isinstance(self.traction, Brush):
-            return brush_wrench(self, pose, twist, null)
-        return self.wrench_by_quadrature(pose, twist, null, terrain)
+            return _brush_forces(self, motion)
+        return self._forces_by_quadrature(motion, terrain)
+
+    def _forces_by_quadrature(self, motion: Motion, terrain: Terrain | None) -> tuple[Vectors, Vectors]:
+        force, moment = surface_forces(self.traction, *self._nodes(), motion, terrain)
+        factor = _projection(self.projected_area, motion.rotation)[:, None]
+        return factor * force, factor * moment
 
     def wrench_by_quadrature(self, pose: SE3, twist: Vector6, null: SE3, terrain: Terrain | None = None) -> Vector6:
         """As `wrench`, never by the closed form."""
-        wrench = surface_wrench(self.traction, *self.nodes(), pose, twist, null, terrain)
-        return _projection(self.projected_area, pose.rotation) * wrench
+        stacked = jax.tree.map(lambda leaf: leaf[None], self)
+        ground = None if terrain is None else terrain.stacked()
+        return jnp.concatenate(stacked._forces_by_quadrature(Motion.of(pose, twist, null), ground), axis=1)[0]
 
     def density(
         self, xy: Float[Array, "2"], pose: SE3, twist: Vector6, null: SE3, terrain: Terrain | None = None
@@ -146,10 +206,12 @@ class ContactPatch(Surface):
 
         Neither the area nor the factor `c` is in it.
         """
-        point = jnp.concatenate([xy, jnp.zeros_like(xy[:1])])[None]
-        nodes, arms = node_states(point, pose, twist, null, terrain)
+        point = jnp.concatenate([xy, jnp.zeros_like(xy[:1])])[None, None]
+        ground = None if terrain is None else terrain.stacked()
+        nodes, arms = node_states(point, Motion.of(pose, twist, null), ground)
         inside = (jnp.abs(xy[0]) <= self.length / 2) & (jnp.abs(xy[1]) <= self.width / 2)
-        force = jnp.where(inside, self.traction.traction(nodes)[0], 0)
+        law = jax.tree.map(lambda leaf: leaf[None], self.traction)
+        force = jnp.where(inside, law.traction(nodes)[0], 0)
         return force, so3.cross(arms[0], force)
 
 
@@ -161,8 +223,8 @@ class ContactPoints(Surface):
     """
 
     traction: TractionLaw
-    points: Float[Array, "... n 3"] = parameter("points", (None, 3))
-    areas: Float[Array, "... n"] = parameter("areas", (None,))
+    points: Float[Array, "..."] = parameter("points", (None, 3))
+    areas: Float[Array, "..."] = parameter("areas", (None,))
 
     def __init__(self, traction: TractionLaw, points=((0.0, 0.0, 0.0),), areas=None):
         self.traction = traction
@@ -173,8 +235,8 @@ class ContactPoints(Surface):
         if self.points.shape[:-1] != self.areas.shape:
             raise InputError(f"areas: wanted shape {self.points.shape[:-1]} as points, given {self.areas.shape}.")
 
-    def wrench(self, pose: SE3, twist: Vector6, null: SE3, terrain: Terrain | None = None) -> Vector6:
-        return surface_wrench(self.traction, self.points, self.areas, pose, twist, null, terrain)
+    def forces(self, motion: Motion, terrain: Terrain | None) -> tuple[Vectors, Vectors]:
+        return surface_forces(self.traction, self.points, self.areas, motion, terrain)
 
 
 # The brush in closed form. Over the rectangle the integrals of x, y and xy vanish, those of x^2 and y^2 are A l^2 / 12 and A w^2 / 12, and
@@ -184,33 +246,24 @@ class ContactPoints(Surface):
 
 
 def _brush_columns(
-    patch: ContactPatch, pose: SE3, twist: Vector6, null: SE3
-) -> tuple[Float[Array, "6 2"], Float[Array, ""]]:
-    """Matrix of the constants, and the factor `c A` before it."""
-    w = twist[3:]
-    e, e0 = pose.rotation[:, :2].T, null.rotation[:, :2].T
-    squares = jnp.stack([patch.length, patch.width])[:, None] ** 2 / 12
-    spring = jnp.sum(squares * so3.cross(e, e0), axis=0)
-    double_cross = e * jnp.sum(e * w[None], axis=-1, keepdims=True) - w[None] * jnp.sum(e * e, axis=-1, keepdims=True)
-    damper = jnp.sum(squares * double_cross, axis=0)
-    linear = jnp.stack([null.translation - pose.translation, -twist[:3]], axis=-1)
-    angular = jnp.stack([spring, damper], axis=-1)
-    return jnp.concatenate([linear, angular]), _projection(patch.projected_area, pose.rotation) * patch.area
+    patch: ContactPatch, motion: Motion
+) -> tuple[tuple[Vectors, Vectors], tuple[Vectors, Vectors], Array]:
+    """What stiffness and damping multiply in the force and in the moment, and the factor `c A` before it all."""
+    w = motion.angular
+    spring, damper = [], []
+    for i, length in enumerate((patch.length, patch.width)):
+        e, square = motion.rotation[:, :, i], (length**2 / 12)[:, None]
+        spring.append(square * cross(e, motion.null_rotation[:, :, i]))
+        damper.append(square * (e * dot(e, w)[:, None] - w * dot(e, e)[:, None]))
+    factor = _projection(patch.projected_area, motion.rotation) * patch.area
+    linear = motion.null_position - motion.position, -motion.linear
+    return linear, (total(spring), total(damper)), factor
 
 
-def brush_wrench(patch: ContactPatch, pose: SE3, twist: Vector6, null: SE3) -> Vector6:
-    """Wrench of a `ContactPatch` with a `Brush`, in closed form."""
-    columns, factor = _brush_columns(patch, pose, twist, null)
-    # The factor comes last: spring and damper that cancel then do so exactly.
-    constants = jnp.stack([patch.traction.stiffness, patch.traction.damping])
-    return factor * jnp.sum(columns * constants[None], axis=-1)
-
-
-def brush_regressor(patch: ContactPatch, pose: SE3, twist: Vector6, null: SE3) -> Float[Array, "6 2"]:
-    """Matrix `Phi` with `wrench = Phi [stiffness, damping]` for a `ContactPatch` with a `Brush`: for identification by
-    least squares."""
-    columns, factor = _brush_columns(patch, pose, twist, null)
-    return factor * columns
+def _brush_forces(patch: ContactPatch, motion: Motion) -> tuple[Vectors, Vectors]:
+    linear, angular, factor = _brush_columns(patch, motion)
+    k, b = patch.traction.stiffness[:, None], patch.traction.damping[:, None]
+    return tuple(factor[:, None] * (k * spring + b * damper) for spring, damper in (linear, angular))
 
 
 # Functions on any surface
@@ -222,13 +275,16 @@ def contact_wrench(surface: Surface, pose: SE3, twist: Vector6, null: SE3, terra
 
 
 def contact_regressor(surface: Surface, pose: SE3, twist: Vector6, null: SE3) -> Float[Array, "6 2"]:
-    """The matrix that the wrench of a brush is linear in: `wrench = Phi [stiffness, damping]`.
+    """The matrix that the wrench of a brush is linear in: `wrench = Phi [stiffness, damping]`; for identification by
+    least squares.
 
     **Raises:** `InputError` for other laws, which are not linear in their constants.
     """
     if not (isinstance(surface, ContactPatch) and isinstance(surface.traction, Brush)):
         raise InputError("surface: wanted a ContactPatch with a Brush; other laws are not linear in their constants.")
-    return brush_regressor(surface, pose, twist, null)
+    stacked = jax.tree.map(lambda leaf: leaf[None], surface)
+    linear, angular, factor = _brush_columns(stacked, Motion.of(pose, twist, null))
+    return factor[0] * jnp.concatenate([jnp.stack(linear, axis=-1)[0], jnp.stack(angular, axis=-1)[0]])
 
 
 def contact_rate(

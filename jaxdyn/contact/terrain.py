@@ -5,24 +5,40 @@ from __future__ import annotations
 import abc
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.contact.fields import parameter
 from jaxdyn.math import so3
 from jaxdyn.math.se3 import SE3
+from jaxdyn.math.stacked import dot
 
 
 class Terrain(eqx.Module):
-    """The shape of the ground."""
+    """The shape of the ground.
+
+    `query` and `height` are written for stacks: the first axis is that of the points, the second that of the coordinates,
+    and in a batch of robots there is one more at the end; every leaf of the terrain then has a first axis of length one and
+    the same axis at the end. `at` is for users: one robot, points only.
+    """
 
     @abc.abstractmethod
-    def query(self, points: Float[Array, "n 3"]) -> tuple[Float[Array, " n"], Float[Array, "n 3"]]:
+    def query(self, points: Float[Array, "n 3 *batch"]) -> tuple[Float[Array, "n *batch"], Float[Array, "n 3 *batch"]]:
         """Depth of points (world axes, m) below the ground, negative above it, and the ground's unit normal there."""
 
     @abc.abstractmethod
-    def height(self, xy: Float[Array, "n 2"]) -> Float[Array, " n"]:
+    def height(self, xy: Float[Array, "n 2 *batch"]) -> Float[Array, "n *batch"]:
         """Height of the ground (m) over points of the horizontal plane."""
+
+    def at(self, points: Float[Array, "n 3"]) -> tuple[Float[Array, " n"], Float[Array, "n 3"], Float[Array, " n"]]:
+        """Depth (n,) of points, normal (n, 3) and height (n,) of the ground there, for world coordinates (n, 3) in m."""
+        stacked = self.stacked()
+        return *stacked.query(points), stacked.height(points[:, :2])
+
+    def stacked(self) -> Terrain:
+        """The terrain with a first axis of length one before each leaf."""
+        return jax.tree.map(lambda leaf: leaf[None], self)
 
 
 class FlatTerrain(Terrain):
@@ -30,31 +46,33 @@ class FlatTerrain(Terrain):
 
     level: Float[Array, "..."] = parameter("level", default=0.0)
 
-    def query(self, points: Float[Array, "n 3"]) -> tuple[Float[Array, " n"], Float[Array, "n 3"]]:
-        up = jnp.broadcast_to(jnp.eye(3, dtype=points.dtype)[2], points.shape)
-        return self.level - points[:, 2], up
+    def query(self, points: Float[Array, "n 3 *batch"]) -> tuple[Float[Array, "n *batch"], Float[Array, "n 3 *batch"]]:
+        one = jnp.ones_like(points[:, 2])
+        return self.level - points[:, 2], jnp.stack([0 * one, 0 * one, one], axis=1)
 
-    def height(self, xy: Float[Array, "n 2"]) -> Float[Array, " n"]:
-        return jnp.broadcast_to(self.level, xy.shape[:1])
+    def height(self, xy: Float[Array, "n 2 *batch"]) -> Float[Array, "n *batch"]:
+        return jnp.broadcast_to(self.level, xy[:, 0].shape)
 
 
 class PlaneTerrain(Terrain):
-    """A slope. **Arguments:** `normal`: (3,), away from the ground, of any length, not horizontal; `point`: (3,), a
-    point of the plane, m."""
+    """A slope.
 
-    normal: Float[Array, "... 3"] = parameter("normal", (3,))
-    point: Float[Array, "... 3"] = parameter("point", (3,), default=(0.0, 0.0, 0.0))
+    **Arguments:** `normal`: (3,), away from the ground, of any length, not horizontal; `point`: (3,), a point of the plane, m.
+    """
 
-    def _unit(self) -> Float[Array, "3"]:
-        return self.normal / jnp.sqrt(jnp.sum(self.normal * self.normal))
+    normal: Float[Array, "..."] = parameter("normal", (3,))
+    point: Float[Array, "..."] = parameter("point", (3,), default=(0.0, 0.0, 0.0))
 
-    def query(self, points: Float[Array, "n 3"]) -> tuple[Float[Array, " n"], Float[Array, "n 3"]]:
+    def _unit(self) -> Float[Array, "..."]:
+        return self.normal / jnp.sqrt(dot(self.normal, self.normal))[:, None]
+
+    def query(self, points: Float[Array, "n 3 *batch"]) -> tuple[Float[Array, "n *batch"], Float[Array, "n 3 *batch"]]:
         normal = jnp.broadcast_to(self._unit(), points.shape)
-        return jnp.sum((self.point[None] - points) * normal, axis=-1), normal
+        return dot(self.point - points, normal), normal
 
-    def height(self, xy: Float[Array, "n 2"]) -> Float[Array, " n"]:
+    def height(self, xy: Float[Array, "n 2 *batch"]) -> Float[Array, "n *batch"]:
         normal = self._unit()
-        return self.point[2] - jnp.sum((xy - self.point[None, :2]) * normal[None, :2], axis=-1) / normal[2]
+        return self.point[:, 2] - dot(xy - self.point[:, :2], normal[:, :2]) / normal[:, 2]
 
 
 def touchdown_anchor(pose: SE3, terrain: Terrain | None = None) -> SE3:
@@ -68,9 +86,8 @@ def touchdown_anchor(pose: SE3, terrain: Terrain | None = None) -> SE3:
     """
     terrain = FlatTerrain(jnp.zeros((), pose.translation.dtype)) if terrain is None else terrain
     position = pose.translation
-    position = position.at[2].set(terrain.height(position[None, :2])[0])
-    _, normal = terrain.query(position[None])
-    z = normal[0]
+    position = position.at[2].set(terrain.at(position[None])[2][0])
+    z = terrain.at(position[None])[1][0]
     x = pose.rotation[:, 0]
     x = x - jnp.sum(x * z) * z
     x = x / jnp.sqrt(jnp.sum(x * x))

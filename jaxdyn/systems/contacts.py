@@ -1,16 +1,30 @@
-"""Contacts of a robot: from its kinematics to the wrenches on its bodies."""
+"""Contacts of a robot: from its state to the forces that the ground exerts on it.
+
+Frames, laws and the way back to joint torques run in one kernel, batch last (see `jaxdyn.math.batching`).
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.contact.compliant import CompliantContact
+from jaxdyn.algorithms import world
+from jaxdyn.algorithms.bodies import Bodies, bodies_of
+from jaxdyn.algorithms.configuration import Configuration
+from jaxdyn.contact.compliant import CompliantContact, contact_forces
 from jaxdyn.contact.fields import cast
+from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import InputError, UnknownNameError
-from jaxdyn.math import SE3, so3
+from jaxdyn.math import SE3, batching
+from jaxdyn.math.batching import materialize
+from jaxdyn.math.stacked import Stack, cross, join, matmul, matvec, take, total, transposed_matvec
 from jaxdyn.model import Model
+from jaxdyn.model.schedule import schedule
+from jaxdyn.model.tree import Tree
 
 Contacts = tuple[CompliantContact, ...]
 
@@ -35,30 +49,141 @@ def checked_contacts(model: Model, contacts: Contacts) -> Contacts:
     return cast(contacts, model.dtype)
 
 
-def bodies_of(model: Model, contacts: Contacts) -> np.ndarray:
-    """Index of the body that carries each contact."""
-    return np.asarray([model.tree.frame_bodies[model.frame(c.frame)] for c in contacts], dtype=int)
+class Base(NamedTuple):
+    """Where the axes in which a robot is computed lie in the world: rotation, its cofactors (see `floating_base`), and
+    position."""
+
+    rotation: Array
+    cofactors: Array
+    position: Array
 
 
-def contact_frames(model: Model, contacts: Contacts, kinematics) -> tuple[SE3, Float[Array, "contacts 6"]]:
-    """Poses and MIXED twists of the contacts' frames, stacked, in the axes that the kinematics are in."""
-    bodies = bodies_of(model, contacts)
+class Frames(NamedTuple):
+    """Contact frames in the world, stacked: (c, 3, 3), (c, 3), and their MIXED twists (c, 3), (c, 3)."""
+
+    rotation: Array
+    position: Array
+    linear: Array
+    angular: Array
+
+
+def _in_the_world(
+    tree: Tree, bodies: np.ndarray, at: world.Geometry, twist: Stack, placement: SE3, base: Base | None
+) -> tuple[Stack, Frames]:
+    """The frames' positions from the point O in the robot's axes, and the frames in the world."""
+    ranks = schedule(tree).body_rank[bodies]
+    rotation, speed = take(at.rotation, ranks), take(twist, ranks)
+    arm = materialize(take(at.position, ranks) + matvec(rotation, placement.translation))
+    rotation = matmul(rotation, placement.rotation)
+    linear, angular = speed[:, :3] + cross(speed[:, 3:], arm), speed[:, 3:]
+    position = arm + at.origin[None]
+    if base is None:
+        return arm, Frames(rotation, position, linear, angular)
+    turn = base.rotation[None]
+    linear, rotation = materialize(linear), materialize(rotation)
+    return arm, Frames(
+        materialize(matmul(turn, rotation)),
+        materialize(base.position[None] + matvec(turn, position)),
+        materialize(matvec(turn, linear)),
+        materialize(matvec(turn, angular)),
+    )
+
+
+def _frames_kernel(static, bodies: Bodies, q: Configuration, v: Stack, placement: SE3, base: Base | None) -> Frames:
+    tree, carriers = static
+    at = world.geometry(bodies, q)
+    twist, _ = world.velocities(tree, at, v)
+    return _in_the_world(tree, np.asarray(carriers), at, twist, placement, base)[1]
+
+
+def _forces_kernel(
+    static,
+    bodies: Bodies,
+    q: Configuration,
+    v: Stack,
+    placement: SE3,
+    base: Base | None,
+    contacts: Contacts,
+    terrain: Terrain | None,
+) -> Stack:
+    """Generalised force (nv, B) of all contacts."""
+    tree, carriers = static
+    at = world.geometry(bodies, q)
+    twist, _ = world.velocities(tree, at, v)
+    return generalized_contact_force(tree, carriers, at, twist, placement, base, contacts, terrain)
+
+
+def generalized_contact_force(
+    tree: Tree,
+    carriers: tuple[int, ...],
+    at: world.Geometry,
+    twist: Stack,
+    placement: SE3,
+    base: Base | None,
+    contacts: Contacts,
+    terrain: Terrain | None,
+) -> Stack:
+    """Generalised force (nv, B) of all contacts, inside a kernel.
+
+    `carriers`: body of each contact; `at`, `twist`: the robot in its own axes; `placement`: of the frames in their bodies;
+    `base`: those axes in the world, None if they are the world's.
+    """
+    arm, frames = _in_the_world(tree, np.asarray(carriers), at, twist, placement, base)
+    terrain = None if terrain is None else terrain.stacked()
+    force, moment = contact_forces(contacts, *frames, terrain)
+    if base is not None:
+        moment = transposed_matvec(base.rotation[None], moment)
+        push = total(force[i] for i in range(len(contacts)))
+        push = transposed_matvec((base.rotation - base.cofactors)[None], push[None])[0]
+        force = transposed_matvec(base.cofactors[None], force)
+    force = materialize(force)
+    wrench = join([force, moment + cross(arm, force)], 1)
+    result = world.joint_forces(tree, at, schedule(tree).sum_up(_on_bodies(tree, carriers, wrench)))
+    if base is not None:  # zero for a rotation
+        result = join([result[:3] + push, result[3:]])
+    return result
+
+
+def _on_bodies(tree: Tree, carriers: tuple[int, ...], wrench: Stack) -> Stack:
+    """The sum of the wrenches on each body, in the order of the schedule."""
+    order = schedule(tree)
+    members = {body: [i for i, c in enumerate(carriers) if c == body] for body in sorted(set(carriers))}
+    if len(members) < len(carriers):
+        wrench = jnp.stack([total(wrench[i] for i in m) for m in members.values()])
+    else:
+        wrench = take(wrench, [m[0] for m in members.values()])
+    row = {body: i for i, body in enumerate(members)}
+    padded = join([wrench, jnp.zeros_like(wrench[:1])])
+    return take(padded, [row.get(int(body), len(row)) for body in order.bodies])
+
+
+_frames = batching.batch_last(_frames_kernel)
+_forces = batching.batch_last(_forces_kernel)
+
+
+def _placements(model: Model, contacts: Contacts) -> tuple[tuple[Tree, tuple[int, ...]], SE3]:
     frames = np.asarray([model.frame(c.frame) for c in contacts], dtype=int)
-    body = SE3(kinematics.rotation[bodies], kinematics.translation[bodies])
-    local = SE3(model.frame_placement.rotation[frames], model.frame_placement.translation[frames])
-    arms = so3.rotate(body.rotation, local.translation)
-    twist = kinematics.twist[bodies]
-    linear = twist[:, :3] + so3.cross(twist[:, 3:], arms)
-    pose = SE3(so3.compose(body.rotation, local.rotation), body.translation + arms)
-    return pose, jnp.concatenate([linear, twist[:, 3:]], axis=-1)
+    carriers = tuple(model.tree.frame_bodies[i] for i in frames)
+    placement = jax.tree.map(lambda leaf: leaf[frames], model.frame_placement)
+    return (model.tree, carriers), placement
 
 
-def sum_on_bodies(model: Model, contacts: Contacts, wrenches: Float[Array, "contacts 6"]) -> Float[Array, "bodies 6"]:
-    """The sum of the wrenches on each body."""
-    bodies = bodies_of(model, contacts)
-    zero = jnp.zeros(6, wrenches.dtype)
-    rows = []
-    for body in range(model.n_bodies):
-        members = np.flatnonzero(bodies == body)
-        rows.append(sum((wrenches[i] for i in members[1:]), wrenches[members[0]]) if members.size else zero)
-    return jnp.stack(rows)
+def contact_frames(
+    model: Model, contacts: Contacts, q: Configuration, v: Float[Array, " nv"], base: Base | None
+) -> Frames:
+    """The contacts' frames in the world."""
+    static, placement = _placements(model, contacts)
+    return _frames(static, bodies_of(model), q, v, placement, base)
+
+
+def contact_torque(
+    model: Model,
+    contacts: Contacts,
+    terrain: Terrain | None,
+    q: Configuration,
+    v: Float[Array, " nv"],
+    base: Base | None,
+) -> Float[Array, " nv"]:
+    """Generalised force of all contacts; of a floating base, in its own axes."""
+    static, placement = _placements(model, contacts)
+    return _forces(static, bodies_of(model), q, v, placement, base, contacts, terrain)

@@ -13,23 +13,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.algorithms.configuration import as_configuration
 from jaxdyn.algorithms.forward_dynamics import aba
-from jaxdyn.algorithms.inverse_dynamics import generalized_force, joint_friction_torque, nonlinear_effects
-from jaxdyn.algorithms.kinematics import forward_kinematics
+from jaxdyn.algorithms.inverse_dynamics import joint_friction_torque, nonlinear_effects
 from jaxdyn.algorithms.mass_matrix import crba
 from jaxdyn.contact.compliant import contact_wrenches
 from jaxdyn.contact.fields import cast
 from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import FloatLike, InputError, check_shape
-from jaxdyn.math import SE3, so3
+from jaxdyn.math import SE3
 from jaxdyn.model import Model, normalize
-from jaxdyn.systems.contacts import (
-    Contacts,
-    bodies_of,
-    checked_contacts,
-    contact_frames,
-    sum_on_bodies,
-)
+from jaxdyn.systems.contacts import Contacts, checked_contacts, contact_frames, contact_torque
 from jaxdyn.systems.system import (
     FixedBaseDerivative,
     FixedBaseState,
@@ -113,12 +107,12 @@ class FixedBaseDynamics(System):
         q, v, torque = x.joint_position, x.joint_velocity, u.torque
         if self.joint_friction:
             torque = torque + joint_friction_torque(self.model, v)
-        wrenches = self._body_wrenches(x, u) if u.contacts else None
+        if u.contacts:
+            configuration = as_configuration(self.model, q)
+            torque = torque + contact_torque(self.model, u.contacts, self.terrain, configuration, v, None)
         if self.mass_regularization is None:
-            return aba(self.model, q, v, torque, wrenches)
+            return aba(self.model, q, v, torque)
         right = torque - nonlinear_effects(self.model, q, v)
-        if wrenches is not None:
-            right = right + generalized_force(self.model, q, wrenches)
         factor = jax.scipy.linalg.cho_factor(crba(self.model, q) + self.mass_regularization, lower=True)
         return jax.scipy.linalg.cho_solve(factor, right)
 
@@ -144,9 +138,9 @@ class FixedBaseDynamics(System):
     def contact_states(self, x: FixedBaseState, u: Any = None) -> tuple[SE3, Float[Array, "contacts 6"]]:
         """World poses and MIXED twists of the contacts' frames, stacked in the order of the contacts."""
         u = self._checked(x, u)
-        return contact_frames(
-            self.model, u.contacts, forward_kinematics(self.model, x.joint_position, x.joint_velocity)
-        )
+        configuration = as_configuration(self.model, x.joint_position)
+        frames = contact_frames(self.model, u.contacts, configuration, x.joint_velocity, None)
+        return SE3(frames.rotation, frames.position), jnp.concatenate([frames.linear, frames.angular], axis=1)
 
     def contact_wrenches(self, x: FixedBaseState, u: Any = None) -> Float[Array, "contacts 6"]:
         """Wrenches `[force, moment]` of the ground on each contact's frame: world axes, moment about the frame's origin."""
@@ -162,11 +156,3 @@ class FixedBaseDynamics(System):
         u = inputs_of(u, self.n, x.joint_velocity.dtype)
         contacts = self.contacts if u.contacts is None else checked_contacts(self.model, u.contacts)
         return Input(u.torque.astype(x.joint_velocity.dtype), contacts)
-
-    def _body_wrenches(self, x: FixedBaseState, u: Input) -> Float[Array, "bodies 6"]:
-        kinematics = forward_kinematics(self.model, x.joint_position, x.joint_velocity)
-        pose, twist = contact_frames(self.model, u.contacts, kinematics)
-        wrench = contact_wrenches(u.contacts, pose, twist, self.terrain)
-        arms = pose.translation - kinematics.translation[bodies_of(self.model, u.contacts)]
-        moment = wrench[:, 3:] + so3.cross(arms, wrench[:, :3])
-        return sum_on_bodies(self.model, u.contacts, jnp.concatenate([wrench[:, :3], moment], axis=-1))

@@ -30,17 +30,17 @@ from jaxtyping import Array, Float
 
 from jaxdyn.algorithms.configuration import Configuration, as_configuration, configuration_from_pose
 from jaxdyn.algorithms.forward_dynamics import aba
-from jaxdyn.algorithms.inverse_dynamics import generalized_force, joint_friction_torque, nonlinear_effects
+from jaxdyn.algorithms.inverse_dynamics import joint_friction_torque, nonlinear_effects
 from jaxdyn.algorithms.kinematics import Kinematics, forward_kinematics
 from jaxdyn.algorithms.mass_matrix import crba
-from jaxdyn.contact.compliant import CompliantContact, contact_wrenches
+from jaxdyn.contact.compliant import contact_wrenches
 from jaxdyn.contact.fields import cast, parameter
 from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import FloatLike, InputError, UnknownNameError, check_shape
 from jaxdyn.math import SE3, so3
 from jaxdyn.math.series import stumpff
 from jaxdyn.model import Model
-from jaxdyn.systems.contacts import Contacts, bodies_of, checked_contacts, contact_frames, sum_on_bodies
+from jaxdyn.systems.contacts import Base, Contacts, checked_contacts, contact_frames, contact_torque
 from jaxdyn.systems.system import (
     Input,
     State,
@@ -60,12 +60,11 @@ from jaxdyn.systems.system import (
 
 
 class _BodyAxes(NamedTuple):
-    """The robot in axes of its base: coordinates, velocity `nu^`, and the base's rotation with its cofactors."""
+    """The robot in axes of its base: coordinates and velocity `nu^`, and where those axes lie in the world."""
 
     configuration: Configuration
     velocity: Array
-    rotation: Array
-    cofactors: Array
+    base: Base
 
 
 def cofactors(matrix: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
@@ -209,21 +208,23 @@ class FloatingBaseDynamics(System):
         alone."""
         check_leaves(x, self._shapes())
         at = self._body_axes(self._root(x))
-        return _congruence(at.rotation, crba(self.model, at.configuration))
+        return _congruence(at.base.rotation, crba(self.model, at.configuration))
 
     def bias_force(self, x: State) -> Float[Array, " nv"]:
         """Coriolis, centrifugal and gravity terms `h` of the velocity `nu` of the root link."""
         check_leaves(x, self._shapes())
         at = self._body_axes(self._root(x))
         mass, bias = self._mass_and_bias(at)
-        weight = jnp.sum(mass[:, :3] * so3.rotate_back(at.rotation, self.model.gravity)[None], axis=-1)
-        return _turn_base(at.rotation, bias - weight)
+        weight = jnp.sum(mass[:, :3] * so3.rotate_back(at.base.rotation, self.model.gravity)[None], axis=-1)
+        return _turn_base(at.base.rotation, bias - weight)
 
     def contact_states(self, x: State, u: Any = None) -> tuple[SE3, Float[Array, "contacts 6"]]:
         """World poses and MIXED twists of the contacts' frames, stacked in the order of the contacts."""
         u = self._checked(x, u)
-        root = self._root(x)
-        return self._contact_states(root, self._body_axes(root), u.contacts)[1:]
+        at = self._body_axes(self._root(x))
+        frames = contact_frames(self.model, u.contacts, at.configuration, at.velocity, at.base)
+        twists = jnp.concatenate([frames.linear, frames.angular], axis=1)
+        return SE3(frames.rotation, frames.position), twists
 
     def contact_wrenches(self, x: State, u: Any = None) -> Float[Array, "contacts 6"]:
         """Wrenches `[force, moment]` of the ground on each contact's frame: world axes, moment about the frame's origin."""
@@ -257,7 +258,8 @@ class FloatingBaseDynamics(System):
         velocity = jnp.concatenate(
             [so3.rotate_back(rotation, x.twist[:3]), so3.rotate_back(rotation, x.twist[3:]), x.joint_velocity]
         )
-        return _BodyAxes(self._configuration(x.joint_position), velocity, rotation, cofactors(rotation))
+        base = Base(rotation, cofactors(rotation), x.position)
+        return _BodyAxes(self._configuration(x.joint_position), velocity, base)
 
     def _configuration(self, joint_position: Array) -> Configuration:
         """The robot with its base in the world's frame."""
@@ -265,27 +267,6 @@ class FloatingBaseDynamics(System):
             dtype = joint_position.dtype
             return configuration_from_pose(self.model, jnp.zeros(3, dtype), jnp.eye(3, dtype=dtype), joint_position)
         return as_configuration(self.model, full_coordinates(self.model, joint_position))
-
-    def _contact_states(
-        self, x: State, at: _BodyAxes, contacts: tuple[CompliantContact, ...]
-    ) -> tuple[Array, SE3, Array]:
-        """Arms from each contact's body to its frame in axes of the base; world poses and MIXED twists of the frames."""
-        kinematics = forward_kinematics(self.model, at.configuration, at.velocity)
-        pose, twist = contact_frames(self.model, contacts, kinematics)
-        arms = pose.translation - kinematics.translation[bodies_of(self.model, contacts)]
-        position = x.position[None] + so3.rotate(at.rotation, pose.translation)
-        pose = SE3(so3.compose(at.rotation, pose.rotation), position)
-        return arms, pose, _turn_pair(at.rotation, twist)
-
-    def _body_wrenches(self, x: State, at: _BodyAxes, contacts: tuple[CompliantContact, ...]) -> tuple[Array, Array]:
-        """Wrenches on the bodies in axes of the base, and the push on the base that they leave out (zero for a rotation)."""
-        arms, pose, twist = self._contact_states(x, at, contacts)
-        wrench = contact_wrenches(contacts, pose, twist, self.terrain)
-        force, moment = wrench[:, :3], wrench[:, 3:]
-        turned = so3.rotate_back(at.cofactors, force)
-        moment = so3.rotate_back(at.rotation, moment) + so3.cross(arms, turned)
-        rest = so3.rotate_back(at.rotation - at.cofactors, jnp.sum(force, axis=0))
-        return sum_on_bodies(self.model, contacts, jnp.concatenate([turned, moment], axis=-1)), rest
 
     def _mass_and_bias(self, at: _BodyAxes) -> tuple[Array, Array]:
         """`M^` and the bias `h^` without gravity, of the MIXED velocity at the identity."""
@@ -301,22 +282,20 @@ class FloatingBaseDynamics(System):
         torque = u.torque
         if self.joint_friction:
             torque = torque + joint_friction_torque(self.model, at.velocity)[6:]
-        wrenches, push = None, jnp.zeros_like(x.position)
+        force = jnp.concatenate([jnp.zeros_like(x.twist), torque])
         if u.contacts:
-            wrenches, push = self._body_wrenches(x, at, u.contacts)
-        force = jnp.concatenate([push, jnp.zeros_like(push), torque])
+            contacts = contact_torque(self.model, u.contacts, self.terrain, at.configuration, at.velocity, at.base)
+            force = force + contacts
         gravity = self.model.gravity
         if self.mass_regularization is None:
-            local = aba(_weightless(self.model), at.configuration, at.velocity, force, wrenches)
+            local = aba(_weightless(self.model), at.configuration, at.velocity, force)
             linear = local[:3] + so3.cross(at.velocity[3:6], at.velocity[:3])
-            inverse_transposed = at.cofactors / jnp.sum(at.cofactors[0] * at.rotation[0])
+            inverse_transposed = at.base.cofactors / jnp.sum(at.base.cofactors[0] * at.base.rotation[0])
             linear, angular = (so3.rotate(inverse_transposed, part) for part in (linear, local[3:6]))
             return jnp.concatenate([linear + gravity, angular, local[6:]])
         mass, bias = self._mass_and_bias(at)
-        if wrenches is not None:
-            force = force + generalized_force(self.model, at.configuration, wrenches)
-        weight = jnp.sum(mass[:, :3] * so3.rotate_back(at.rotation, gravity)[None], axis=-1)
-        right = _turn_base(at.rotation, force - bias + weight)
+        weight = jnp.sum(mass[:, :3] * so3.rotate_back(at.base.rotation, gravity)[None], axis=-1)
+        right = _turn_base(at.base.rotation, force - bias + weight)
         extra = self.mass_regularization
         if link is not None:
             # the regularisation belongs to nu_link: B^T M_reg (B nu_dot + b)
@@ -324,7 +303,7 @@ class FloatingBaseDynamics(System):
             half = jnp.sum(extra[:, :, None] * jacobian[None], axis=1)
             right = right - jnp.sum(half * drift[:, None], axis=0)
             extra = jnp.sum(jacobian[:, :, None] * half[:, None], axis=0)
-        factor = jax.scipy.linalg.cho_factor(_congruence(at.rotation, mass) + extra, lower=True)
+        factor = jax.scipy.linalg.cho_factor(_congruence(at.base.rotation, mass) + extra, lower=True)
         return jax.scipy.linalg.cho_solve(factor, right)
 
     # A base link that is not the root link
@@ -336,7 +315,7 @@ class FloatingBaseDynamics(System):
         """MIXED twist of the base link, given the state of the root link."""
         at = self._body_axes(x)
         kinematics = forward_kinematics(self.model, at.configuration, at.velocity)
-        return _turn_pair(at.rotation, _frame_twist(self.model, kinematics, self.base_link)[None])[0]
+        return _turn_pair(at.base.rotation, _frame_twist(self.model, kinematics, self.base_link)[None])[0]
 
     def _root(self, x: State) -> State:
         """The state with the root link as base, of the state with `base_link` as base."""
