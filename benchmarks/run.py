@@ -23,6 +23,7 @@ VARIANTS = {
     ("pinocchio", "aba"): ("aba_local", "aba_world"),
     ("frax", "aba_derivatives"): ("aba_derivatives_reverse", "aba_derivatives_forward"),
 }
+CLOSED = "_closed"  # jaxdyn's single calls also with the model as a constant, which frax's robot always is
 OFFERS = {
     "pinocchio": ALGORITHMS,
     "pinocchio_python": ("rnea", "crba", "aba", "aba_derivatives", "rnea_derivatives", "mass_solve"),
@@ -96,6 +97,8 @@ class Entry:
 class Results:
     records: list[Record] = dataclasses.field(default_factory=list)
     remarks: list[str] = dataclasses.field(default_factory=list)
+    # The fastest variant of (robot, library, kind, algorithm): the others are not compiled again.
+    fastest: dict[tuple[str, str, str, str], str] = dataclasses.field(default_factory=dict)
 
     def remark(self, text: str) -> None:
         if text not in self.remarks:
@@ -125,6 +128,12 @@ def with_available_peers(plan: Plan, results: Results) -> Plan:
         if peer not in peers:
             peers.append(peer)
     return dataclasses.replace(plan, peers=tuple(peers))
+
+
+def variants_of(peer: str, kind: str, algorithm: str) -> tuple[str, ...]:
+    if (peer, kind) == ("jaxdyn", "single"):
+        return algorithm, algorithm + CLOSED
+    return VARIANTS.get((peer, algorithm), (algorithm,))
 
 
 class Contest:
@@ -230,7 +239,9 @@ class Contest:
     ) -> Entry | None:
         """Prepares the fastest right variant of a library; `check(case)` gives its error or raises."""
         best = None
-        for variant in variants:
+        key = (self.robot.name, peer, kind, algorithm)
+        known = self.results.fastest.get(key)
+        for variant in [known] if known else variants:
             case = f"{kind}:{variant}"
             try:
                 seconds, _ = self.workers[peer].prepare(case)
@@ -244,6 +255,7 @@ class Contest:
                 continue
             if best is None or seconds < best.seconds:
                 best = Entry(self.record(kind, algorithm, peer, variant, error), seconds)
+                self.results.fastest[key] = variant
         return best
 
     def take_turns(self, entries: Sequence[Entry]) -> list[Record]:
@@ -270,7 +282,7 @@ class Contest:
         entries = []
         for peer in peers:
             if peer in self.workers and algorithm in OFFERS.get(peer, ()):
-                variants = VARIANTS.get((peer, algorithm), (algorithm,))
+                variants = variants_of(peer, kind, algorithm)
                 entry = self.enter(
                     peer, kind, algorithm, variants, lambda case, peer=peer: self.check(peer, case, algorithm)
                 )
@@ -347,10 +359,10 @@ def _single_calls(robot: robots.Robot, model, cores: list[int], plan: Plan, resu
         with Contest(robot, model, cores, plan, results, compiled, dict.fromkeys(compiled, FRAX_FLAGS), TUNED) as tuned:
             for algorithm in LATENCY:
                 records = tuned.compare("single", algorithm, compiled)
-                chosen[algorithm] = {record.peer: record.variant for record in records}
+                chosen[algorithm] = {record.peer: record.variant.removesuffix(CLOSED) for record in records}
     with Contest(robot, model, cores, plan, results, compiled, {}) as plain:
         for algorithm in LATENCY if "latency" in plan.only else ():
             plain.compare("single", algorithm, compiled)
         for algorithm in COMPILE if "compile" in plan.only else ():
-            first = {peer: VARIANTS.get((peer, algorithm), (algorithm,))[0] for peer in compiled}
+            first = {peer: variants_of(peer, "batch", algorithm)[0] for peer in compiled}
             plain.compile(algorithm, chosen.get(algorithm) or first)

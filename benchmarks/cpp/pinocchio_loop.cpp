@@ -273,6 +273,7 @@ void check(const Algorithm& algorithm, const Model& model, const std::vector<Sta
   }
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(out.data()), static_cast<std::streamsize>(out.size() * sizeof(double)));
+  file.close();  // before the answer: it is read upon that
   std::cout << "{\"size\": " << out.size() << "}" << std::endl;
 }
 

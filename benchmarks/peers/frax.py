@@ -1,6 +1,8 @@
 """frax: dynamics in JAX. Derivatives by automatic differentiation, in both modes; the driver keeps the faster."""
 
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import frax
@@ -14,11 +16,27 @@ from benchmarks.peers.jax_cases import Function, case_maker
 
 def cases(job: Job) -> Callable[[str], Any]:
     robot = frax.Robot(
-        job.urdf,
+        str(with_root_inertia(job)),
         joint_ordering=list(job.joint_names),
         floating_base="quaternion" if job.floating else None,
     )
     return case_maker(functions(robot, job), job.checked)
+
+
+def with_root_inertia(job: Job) -> Path:
+    """frax cannot read a root link without `<inertial>`; in a root that is welded to the world it changes nothing."""
+    file = ElementTree.parse(job.urdf)
+    robot = file.getroot()
+    children = {joint.find("child").get("link") for joint in robot.iter("joint") if joint.find("child") is not None}
+    root = next(link for link in robot.findall("link") if link.get("name") not in children)
+    if job.floating or root.find("inertial") is not None:
+        return Path(job.urdf)
+    inertial = ElementTree.SubElement(root, "inertial")
+    ElementTree.SubElement(inertial, "mass", value="1")
+    ElementTree.SubElement(inertial, "inertia", ixx="1", iyy="1", izz="1", ixy="0", ixz="0", iyz="0")
+    changed = Path(job.states).with_name("with_root_inertia.urdf")
+    file.write(changed)
+    return changed
 
 
 def functions(robot, job: Job) -> dict[str, Function]:

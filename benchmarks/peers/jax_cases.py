@@ -32,15 +32,16 @@ class JaxCase:
         self._arguments = jax.tree.map(jnp.asarray, arguments)
         self._convert = convert
         self._jitted = jax.jit(call)
+        self._last: Any = None
         self.evaluations = evaluations
 
     def run(self) -> None:
-        jax.block_until_ready(self._jitted(*self._arguments))
+        self._last = jax.block_until_ready(self._jitted(*self._arguments))
 
     def result(self) -> np.ndarray:
         if self._convert is None:
             raise NotImplementedError("there is nothing to compare for this case")
-        return self._convert(jax.tree.map(np.asarray, self._jitted(*self._arguments)))
+        return self._convert(jax.tree.map(np.asarray, self._last))
 
     def _lower(self):
         # A new function object and empty caches: nothing that was traced or compiled before is found again.
@@ -100,6 +101,8 @@ def case_maker(functions: dict[str, Function], checked: int) -> Callable[[str], 
 
     def make(name: str) -> JaxCase:
         kind, _, algorithm = name.partition(":")
+        if algorithm not in functions:
+            raise NotImplementedError("not offered")
         function = functions[algorithm]
         return batch_case(function, checked) if kind == "batch" else single_case(function)
 

@@ -1,5 +1,9 @@
-"""jaxdyn: the public functions under `vmap` and `jit`. The model is an argument, so that its numbers stay numbers."""
+"""jaxdyn: the public functions under `vmap` and `jit`.
 
+The model is an argument, so that its numbers stay numbers; for single calls also tried as a constant.
+"""
+
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -86,7 +90,12 @@ def functions(model: jaxdyn.Model, order: Order, job: Job) -> dict[str, Function
         mass = np.asarray(jax.jit(jax.vmap(jaxdyn.crba, (None, 0)))(model, q))
         made["mass_solve"] = Function(mass_solve, (q, tau), order.vector_back, shared)
         made["factor_solve"] = Function(factor_solve, (mass, tau), order.vector_back, shared)
-    return made
+    return made | {f"{name}_closed": closed(function) for name, function in made.items()}
+
+
+def closed(function: Function) -> Function:
+    """With the model as a constant of the compiled program: less to hand over per call, but compiled for one robot."""
+    return Function(functools.partial(function.call, *function.shared), function.arguments, function.convert)
 
 
 class JointControl(eqx.Module):

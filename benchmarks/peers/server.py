@@ -81,6 +81,8 @@ def main(library: str, job_file: str) -> None:
             return
         try:
             reply(server.answer(request))
+        except NotImplementedError as problem:
+            reply({"error": str(problem)})
         except Exception as problem:
             traceback.print_exc()
             reply({"error": f"{type(problem).__name__}: {problem}"})
