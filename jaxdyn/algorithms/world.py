@@ -48,14 +48,17 @@ from jaxdyn.model.tree import Tree
 class Geometry(NamedTuple):
     """Pose of each body and motion axis of each degree of freedom.
 
-    `rotation` (n, 3, 3, B); `position` (n, 3, B) from O; `origin` (3, B) of O in the world; `axes` (nv, 6, B)
-    [linear, angular] about O.
+    `rotation` (n, 3, 3, B); `position` (n, 3, B) from O; `arm` (n, 3, B) from the parent's origin; `origin` (3, B) of
+    O in the world; `axes` (nv, 6, B) [linear, angular] about O; `own_axes` (nv, 6, B) the same about the origin of the
+    body that the joint moves.
     """
 
     rotation: Stack
     position: Stack
+    arm: Stack
     origin: Stack
     axes: Stack
+    own_axes: Stack
 
 
 class _JointTable:
@@ -111,7 +114,8 @@ def geometry(bodies: Bodies, q: Configuration) -> Geometry:
     order, table = schedule(tree), _table(tree)
     if order.n == 0:
         zero = jnp.zeros((3, 1), bodies.gravity.dtype)
-        return Geometry(zero[None, :, None][:0], zero[None][:0], zero, jnp.zeros((0, 6, 1), zero.dtype))
+        none, axes = zero[None][:0], jnp.zeros((0, 6, 1), zero.dtype)
+        return Geometry(zero[None, :, None][:0], none, none, zero, axes, axes)
     r0 = take(bodies.joint_placement.rotation, order.bodies)
     p0 = take(bodies.joint_placement.translation, order.bodies)
     axis = take(bodies.joint_axis, order.bodies)
@@ -153,22 +157,29 @@ def geometry(bodies: Bodies, q: Configuration) -> Geometry:
     def step(level: Level, above):
         r, p = widen(level.of(local), width), level.of(offset)
         if above is None:
-            return r, widen(p - origin[None] if level.stop > 1 else jnp.zeros_like(p), width)
-        return matmul(above[0], r), above[1] + matvec(above[0], p)
+            start = widen(p - origin[None] if level.stop > 1 else jnp.zeros_like(p), width)
+            return r, start, start
+        arm = matvec(above[0], p)
+        return matmul(above[0], r), above[1] + arm, arm
 
     states = order.scan_down(step)
     rotation = materialize(join([s[0] for s in states]))
-    position = materialize(join([s[1] for s in states]))
+    arm = materialize(join([s[2] for s in states]))
+    # The mean of the bodies' origins as O: the inertia of a light body far from O is a small difference of large numbers.
+    position = join([s[1] for s in states])
+    center = jnp.mean(position, axis=0)
+    position, origin = materialize(position - center[None]), origin + center
 
     directions = join([axis, constant(np.eye(3), axis), *basis])
     w = matvec(take(rotation, order.dof_body), take(directions, table.direction))
     if table.turns.all():
-        axes = join([cross(take(position, order.dof_body), w), w], 1)
+        angular, shift = w, jnp.zeros_like(w)
     else:
-        turns = constant(table.turns.astype(float), w)[:, None]
-        angular = turns * w
-        axes = join([cross(take(position, order.dof_body), angular) + (w - angular), angular], 1)
-    return Geometry(rotation, position, origin, materialize(widen(axes, width)))
+        angular = constant(table.turns.astype(float), w)[:, None] * w
+        shift = w - angular
+    axes = join([cross(take(position, order.dof_body), angular) + shift, angular], 1)
+    own_axes = join([shift, angular], 1)
+    return Geometry(rotation, position, arm, origin, materialize(widen(axes, width)), widen(own_axes, width))
 
 
 def velocities(tree: Tree, at: Geometry, v: Stack) -> tuple[Stack, Stack]:

@@ -122,10 +122,10 @@ def last(array: Stack) -> Stack:
 
 
 def cross(a: Stack, b: Stack) -> Stack:
-    """(n, 3, B), (n, 3, B) -> (n, 3, B)."""
-    ax, ay, az = a[:, 0], a[:, 1], a[:, 2]
-    bx, by, bz = b[:, 0], b[:, 1], b[:, 2]
-    return jnp.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], 1)
+    """Cross product along the axis before the batch: (..., 3, B), (..., 3, B) -> (..., 3, B)."""
+    ax, ay, az = a[..., 0, :], a[..., 1, :], a[..., 2, :]
+    bx, by, bz = b[..., 0, :], b[..., 1, :], b[..., 2, :]
+    return jnp.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], -2)
 
 
 def hat(a: Stack) -> Stack:
