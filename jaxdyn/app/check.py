@@ -109,7 +109,7 @@ def check_inertias(model: jaxdyn.Model) -> Iterator[Finding]:
     massless, pointlike = [], []
     for i, name in enumerate(model.body_names):
         moments = np.linalg.eigvalsh(tensors[i])
-        scale = max(float(np.abs(moments).max()), 1e-300)
+        scale = max(float(np.abs(moments).max()), 1e-6 * abs(mass[i]))  # smaller ones are rounding
         if not (np.isfinite(mass[i]) and np.isfinite(tensors[i]).all()):
             faults.append(f"{name}: not finite")
         elif mass[i] < 0:

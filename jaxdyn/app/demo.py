@@ -128,7 +128,7 @@ def drop_many(model: jaxdyn.Model, plan: tuning.Plan, arguments: argparse.Namesp
     bar = Bar("  ", steps)
 
     def progress(now: jaxdyn.Progress) -> None:
-        bar.update(now.done, f"{count(now.rate)} env-steps/s")
+        bar.update(now.done, f"{count(now.rate)} env-steps/s", now.seconds)
         check()
 
     result = jaxdyn.batch_rollout(

@@ -9,7 +9,8 @@ The rule, for a robot in its initial posture, upright on flat ground:
 2. *Supports* are the bodies whose lowest point is at most 1 % of the robot's height above the lowest point of all, at
    most eight of them. Of each, up to four of its lowest points are taken, the outermost ones. The contact bears the
    name of the link of that body whose origin is nearest to them.
-3. So that a robot that falls does not sink in, the corners of its root body are added.
+3. So that a robot that falls does not sink in, the corners of its root body and of its heaviest one are added, and of
+   each body at the end of a chain the point that is farthest from its joint.
 
 Links given by name (`--contacts`) replace the supports; of each, the lowest points of its own shapes are taken, or its
 origin if it has none.
@@ -96,12 +97,12 @@ def choose(
     translation: np.ndarray,
     names: list[str] | None = None,
     *,
-    corners: bool = True,
+    falls: bool = True,
 ) -> list[Spot]:
     """The spots of a robot, by the rule of the module's text.
 
-    **Arguments:** poses of the bodies in the initial posture; `names`: links to use as supports; `corners`: whether
-    those of the root link are added.
+    **Arguments:** poses of the bodies in the initial posture; `names`: links to use as supports; `falls`: whether
+    the points of rule 3 are added.
 
     **Raises:** `UnknownNameError` for a link that does not exist, `InputError` for one that does not move.
     """
@@ -115,9 +116,16 @@ def choose(
     else:
         spots = [_named(model, name, every, size) for name in names]
     bodies = [model.tree.frame_bodies[model.frame(spot.frame)] for spot in spots]
-    if corners and every and 0 not in bodies:
-        root = every[0]
-        spots.append(_spot(model, 0, root.local[_outermost(root.local, _CORNERS, 0.02 * size)], False))
+    if not falls or not every:
+        return spots
+    heaviest = int(np.argmax(np.asarray(model.inertia.mass)))
+    for body in sorted({0, heaviest} - set(bodies)):
+        local = every[body].local
+        spots.append(_spot(model, body, local[_outermost(local, _CORNERS, 0.02 * size)], False))
+    tips = [i for i, children in enumerate(model.tree.children) if not children and i not in {0, heaviest, *bodies}]
+    for body in tips[:MOST_SUPPORTS]:
+        local = every[body].local
+        spots.append(_spot(model, body, local[[int(np.argmax(np.linalg.norm(local, axis=1)))]], False))
     return spots
 
 

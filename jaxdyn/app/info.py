@@ -41,9 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     say(f"shapes: {', '.join(f'{n} {kind}' for kind, n in facts['shapes'].items()) or 'none'}")
     for contact in facts["contacts"]:
         points = " ".join("(" + ", ".join(f"{x:.3g}" for x in point) + ")" for point in contact["points"])
-        say(
-            f"{'contact candidate' if contact['support'] else 'corners of'} {contact['link']}: {points} m, in its frame"
-        )
+        say(f"{'contact' if contact['support'] else 'contact in a fall'}, {contact['link']}: {points} m, in its frame")
     if arguments.out:
         folder = Folder(arguments.out)
         folder.note("info.json", "the same as JSON").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")

@@ -52,12 +52,12 @@ class CostTable:
 
     def __init__(self, iterations: int):
         self.iterations, self.every = iterations, max(iterations // 12, 1)
-        say("   iteration       cost   reach    stop  effort    rest")
+        say("   iteration      cost     reach      stop    effort      rest")
 
     def __call__(self, i: int, cost: float, terms: dict[str, float]) -> None:
         if i % self.every == 0 or i == self.iterations:
             rest = sum(terms.values()) - terms["reach"] - terms["stop"] - terms["effort"]
-            parts = "".join(f"{value:8.3g}" for value in (terms["reach"], terms["stop"], terms["effort"], rest))
+            parts = "".join(f"{value:10.3g}" for value in (terms["reach"], terms["stop"], terms["effort"], rest))
             say(f"   {i:9d} {cost:10.4g}{parts}")
 
 
@@ -237,18 +237,19 @@ def minimise(
 def motion_of(
     system: Any, control: PostureControl, plan: Plan, goal: Goal, dt: float, steps: int, substeps: int
 ) -> Motion:
-    """A motion with torques in units of what the joints usually bear: `2 kp` times a radian, a third of the
-    limit at most."""
+    """A motion with torques in units of what the joints usually bear: those of the stiffness `kp`
+    at a radian, a third of the limit at most."""
     dtype = control.kp.dtype
-    scale = np.minimum(np.maximum(2 * plan.kp, 1e-3), plan.limit / 3)
+    scale = np.minimum(np.maximum((2 if is_floating(system.model) else 10) * plan.kp, 1e-3), plan.limit / 3)
     return Motion(system, control, goal, jnp.asarray(scale, dtype), jnp.asarray(dt, dtype), steps, substeps)
 
 
-def gentle(plan: Plan) -> Plan:
-    """A plan to differentiate: PD control half as stiff, which the torques then need not fight, and friction that grows
-    over twice the slip velocity, so that its derivative stays tame under the peak loads of a push-off."""
+def gentle(plan: Plan, floating: bool = True) -> Plan:
+    """A plan to differentiate: PD control half as stiff, a tenth for a fixed base, which the torques then need not fight;
+    and friction that grows over twice the slip velocity, so that its derivative stays tame under the peak loads of a
+    push-off."""
     ground = dataclasses.replace(plan.ground, slip_velocity=2 * plan.ground.slip_velocity)
-    return dataclasses.replace(plan, ground=ground, kp=0.5 * plan.kp)
+    return dataclasses.replace(plan, ground=ground, kp=(0.5 if floating else 0.1) * plan.kp)
 
 
 def start_state(model: jaxdyn.Model, plan: Plan) -> Any:

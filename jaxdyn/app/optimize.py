@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_simulation(parser)
     goal = parser.add_argument_group(
         "goal",
-        "Without any of these: a floating base goes down by 5 %% of the robot's height; a robot with a fixed base goes to "
+        "Without any of these: a floating base goes forward (along x) by 4 %% of the robot's height; a robot with a fixed base goes to "
         "joint positions near those at the start, chosen by --seed.",
     )
     goal.add_argument(
@@ -74,8 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise jaxdyn.InputError(f"the goal is one of --to, --by and --joints, given --{' and --'.join(chosen)}.")
     if arguments.frame is not None and not set(chosen) & {"to", "by"}:
         raise jaxdyn.InputError("--frame: say where it is to go, with --to or --by.")
-    model, plan = prepare(arguments, corners=False)
-    plan = optimisation.gentle(plan)
+    model, plan = prepare(arguments, falls=False)
+    plan = optimisation.gentle(plan, is_floating(model))
     goal = make_goal(model, plan, arguments)
     result = interruptible(lambda check: optimise(model, plan, goal, arguments, check))
     if result is None:
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
 def make_goal(model: jaxdyn.Model, plan: tuning.Plan, arguments: argparse.Namespace) -> optimisation.Goal:
     """The goal that the arguments ask for; says what it is."""
     start = optimisation.start_state(model, plan)
-    kind, frame, unit = "base", None, max(0.03 * min(plan.height, 1.0), 1e-3)
+    kind, frame, unit = "base", None, max(0.01 * min(plan.height, 1.0), 1e-3)
     if arguments.joints is not None or (not is_floating(model) and not (arguments.to or arguments.by)):
         kind, unit = "joints", 0.05
         q = _joint_goal(model, plan, arguments)
@@ -111,8 +111,8 @@ def make_goal(model: jaxdyn.Model, plan: tuning.Plan, arguments: argparse.Namesp
         if arguments.to is not None:
             target = numbers(arguments.to, 3, "--to")
         else:
-            down = [0.0, 0.0, -0.05 * plan.height]
-            target = here + numbers(arguments.by if arguments.by is not None else down, 3, "--by")
+            forward = [0.04 * plan.height, 0.0, 0.0]
+            target = here + numbers(arguments.by if arguments.by is not None else forward, 3, "--by")
         what = "base" if frame is None else frame
         say(
             f"   goal: {what} from ({', '.join(f'{x:.3f}' for x in here)}) to ({', '.join(f'{x:.3f}' for x in target)}) m"

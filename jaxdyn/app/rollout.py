@@ -74,7 +74,7 @@ def check_numbers(arguments: argparse.Namespace) -> None:
             raise jaxdyn.InputError(f"--{name}: wanted a number that is not negative, given {value}.")
 
 
-def prepare(arguments: argparse.Namespace, *, corners: bool = True) -> tuple[jaxdyn.Model, tuning.Plan]:
+def prepare(arguments: argparse.Namespace, *, falls: bool = True) -> tuple[jaxdyn.Model, tuning.Plan]:
     """The robot that the arguments name, and the plan for it; says what was chosen."""
     check_numbers(arguments)
     model = load_robot(arguments)
@@ -87,14 +87,16 @@ def prepare(arguments: argparse.Namespace, *, corners: bool = True) -> tuple[jax
             f"   note: the mass matrix is singular in {', '.join(singular)}; these joints got rotor inertia (see --armature)"
         )
     names = None if arguments.contacts is None else [n for n in arguments.contacts.split(",") if n]
-    plan = tuning.plan(model, q, arguments.dt, contacts=names, substeps=arguments.substeps, corners=corners)
+    plan = tuning.plan(model, q, arguments.dt, contacts=names, substeps=arguments.substeps, falls=falls)
     if plan.spots:
-        listed = [s.frame if s.support else f"corners of {s.frame}" for s in plan.spots]
+        listed = ", ".join(spot.frame for spot in plan.spots if spot.support)
+        if more := ", ".join(spot.frame for spot in plan.spots if not spot.support):
+            listed += f" (in a fall: {more})"
         g = plan.ground
-        say(
-            f"   contacts: {', '.join(listed)}; {g.stiffness:.3g} N/m and {g.damping:.3g} N s/m per point, "
-            f"slip velocity {g.slip_velocity:.2g} m/s"
+        constants = (
+            f"{g.stiffness:.3g} N/m and {g.damping:.3g} N s/m per point, slip velocity {g.slip_velocity:.2g} m/s"
         )
+        say(f"   contacts: {listed}; {constants}")
     if plan.substeps > 1:
         say(f"   {plan.substeps} substeps of {1e3 * arguments.dt / plan.substeps:.3g} ms: the contacts need them")
     return model, plan
@@ -141,7 +143,7 @@ def simulate(
     bar = Bar("  ", steps)
 
     def progress(now: jaxdyn.Progress) -> None:
-        bar.update(now.done, f"{count(now.rate)} env-steps/s")
+        bar.update(now.done, f"{count(now.rate)} env-steps/s", now.seconds)
         check()
 
     result = jaxdyn.batch_rollout(

@@ -45,14 +45,14 @@ class Bar:
         self.live = self.stream.isatty()
         self.start, self.shown, self.width = time.perf_counter(), -1, 0
 
-    def update(self, done: int, note: str = "") -> None:
-        """Shows that `done` steps are done, and a `note`."""
+    def update(self, done: int, note: str = "", elapsed: float | None = None) -> None:
+        """Shows that `done` steps are done in `elapsed` s (default: since the bar was made), and a `note`."""
         tenth = 10 * done // self.total
         if not self.live and tenth == self.shown:
             return
         self.shown = tenth
         filled = 24 * done // self.total
-        elapsed = time.perf_counter() - self.start
+        elapsed = time.perf_counter() - self.start if elapsed is None else elapsed
         left = elapsed * (self.total - done) / max(done, 1)
         end = f"{elapsed:.1f} s" if done >= self.total else f"{left:.0f} s left"
         text = f"{self.label} [{'#' * filled}{'.' * (24 - filled)}] {done}/{self.total}  {note}  {end}"

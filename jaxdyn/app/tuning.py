@@ -12,8 +12,8 @@ here starts from the mass matrix `M` in the initial posture:
 - **Substeps**: as many as it takes for the ground not to become softer than a fifth of what is wanted, and for a slip
   velocity of 0.3 m/s at most; but not more than 8.
 - **PD control.** `kp = weight * height` for robots that stand (that keeps an inverted pendulum upright), `10 x` the
-  torque that gravity asks for, at least, for arms; never above `0.1 I / dt^2`, with `I = 1 / (M^-1)_jj`, what the joint feels of
-  inertia while all others are free. `kd` damps half critically, at most `0.3 I / dt`.
+  torque that gravity asks for, at least, for arms; never above `0.3 I / dt^2`, with `I = 1 / (M^-1)_jj`, what the joint feels of
+  inertia while all others are free. `kd` damps half critically, at most `0.5 I / dt`.
 - **Hold torque**: what keeps the posture in equilibrium, with the least sum of squares of the contact forces.
 """
 
@@ -122,7 +122,7 @@ def plan(
     contacts: list[str] | None = None,
     friction: float = 0.8,
     substeps: int | None = None,
-    corners: bool = True,
+    falls: bool = True,
 ) -> Plan:
     """Chooses contacts, constants and gains, by the rules of this module and of `ground`.
     The mass matrix must not be singular: see `regular`.
@@ -130,7 +130,7 @@ def plan(
     at = survey(model, q)
     floating = is_floating(model)
     wanted = floating or contacts is not None
-    spots = choose(model, at.rotation, at.translation, contacts, corners=corners and floating) if wanted else []
+    spots = choose(model, at.rotation, at.translation, contacts, falls=falls and floating) if wanted else []
     size = height(clouds(model, at.rotation, at.translation))
     inverse = np.linalg.inv(at.mass)
     weight = float(np.sum(np.asarray(model.inertia.mass, np.float64))) * float(np.linalg.norm(model.gravity))
@@ -231,9 +231,9 @@ def _gains(
     else:
         # torque that would hold the arm stretched out, joint by joint
         kp = np.maximum(10 * np.abs(at.gravity[nv:]), carried * 100.0)
-    kp = np.minimum(kp, 0.1 * felt / h**2)
+    kp = np.minimum(kp, 0.3 * felt / h**2)
     damping = np.asarray(model.damping, np.float64)[nv:]
-    kd = np.minimum(np.maximum(np.sqrt(kp * carried), damping), 0.3 * felt / h)
+    kd = np.minimum(np.maximum(np.sqrt(kp * carried), damping), 0.5 * felt / h)
     return kp, kd
 
 
