@@ -94,9 +94,10 @@ def factor(bodies: Bodies, at: Geometry, matrices: Stack) -> Factor:
             used = range(3, 6) if turning[level.depth] else range(6)
             u = materialize(total(i_a[:, None, :, j] * s[:, :, None, j] for j in used))
             d = total(s[:, :, None, j] * u[:, None, :, j] for j in used)
-            rotor = group.dofs(armature)
             eye = jnp.eye(group.size, dtype=d.dtype)[None, :, :, None]
-            d_inverse = materialize(spd_inverse(d + eye * rotor[:, :, None]))
+            d_inverse = spd_inverse(d + eye * group.dofs(armature)[:, :, None])
+            if group.size > 1:
+                d_inverse = materialize(d_inverse)
             k = materialize(total(d_inverse[:, :, None, j] * u[:, None, j] for j in range(group.size)))
             parts.append(JointFactor(s, u, d_inverse, k))
             if level.depth:
@@ -148,8 +149,8 @@ def solve(tree: Tree, at: Geometry, parts: Factor, tau: Stack) -> Stack:
         for part, group, a in zip(parts[level.depth], level.groups, loads[level.depth], strict=True):
             moved = None if above is None else group.bodies(above)
             if moved is not None:
-                a = a - total(part.k[:, :, j] * moved[:, None, j] for j in range(6))
-            a = materialize(a)
+                # here and below a reduction, not a sum spelled out: a boundary for the compiler at no extra kernel
+                a = a - jnp.sum(part.k * moved[:, None], axis=2)
             own = total(part.axes[:, j] * a[:, j, None] for j in range(group.size))
             motions.append(own if moved is None else moved + own)
             results.append(a.reshape(-1, a.shape[-1]))
@@ -168,8 +169,7 @@ def _inwards(order: Schedule, at: Geometry, parts: Factor, tau: Stack) -> list[l
             t = group.dofs(tau)
             p = None if below is None else group.bodies(below)
             if p is not None:
-                t = t - total(part.axes[:, :, j] * p[:, None, j] for j in range(6))
-            t = materialize(t)
+                t = t - jnp.sum(part.axes * p[:, None], axis=2)
             loads.append(total(part.d_inverse[:, :, j] * t[:, j, None] for j in range(group.size)))
             handed = total(part.k[:, j] * t[:, j, None] for j in range(group.size))
             messages.append(handed if p is None else p + handed)

@@ -160,10 +160,11 @@ def geometry(bodies: Bodies, q: Configuration) -> Geometry:
             start = widen(p - origin[None] if level.stop > 1 else jnp.zeros_like(p), width)
             return r, start, start
         arm = matvec(above[0], p)
-        return matmul(above[0], r), above[1] + arm, arm
+        # Without a boundary here all levels become one kernel, which computes the rotations above again for each entry.
+        return materialize(matmul(above[0], r)), above[1] + arm, arm
 
     states = order.scan_down(step)
-    rotation = materialize(join([s[0] for s in states]))
+    rotation = join([s[0] for s in states])
     arm = materialize(join([s[2] for s in states]))
     # The mean of the bodies' origins as O: the inertia of a light body far from O is a small difference of large numbers.
     position = join([s[1] for s in states])
