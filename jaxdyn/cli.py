@@ -84,13 +84,14 @@ def _run(arguments: argparse.Namespace) -> int:
     except (jaxdyn.JaxdynError, OSError, MemoryError) as error:
         return _fault(arguments, str(error) or type(error).__name__)
     except Exception as error:
-        return _fault(arguments, f"{type(error).__name__}: {error} (a fault of jaxdyn itself? --debug shows where)")
+        return _fault(arguments, f"{type(error).__name__} (a fault of jaxdyn itself? --debug shows where): {error}")
 
 
 def _fault(arguments: argparse.Namespace, message: str) -> int:
     if arguments.debug:
         traceback.print_exc()
-    print(f"jaxdyn {arguments.command}: {' '.join(message.split())}", file=sys.stderr)
+    text = " ".join(message.split())
+    print(f"jaxdyn {arguments.command}: {text if len(text) < 600 else text[:600] + ' ...'}", file=sys.stderr)
     return 1
 
 

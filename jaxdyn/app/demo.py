@@ -28,8 +28,8 @@ SAVES = 100
 RATE = 0.04
 # s, until which the hop is simulated, its landing included.
 LANDED = 1.0
-# Between the quadrupeds in the page, m.
-SPACING = 0.75
+# In the page: between the quadrupeds, m; length of the arrows, m/N.
+SPACING, FORCE_SCALE = 0.72, 0.002
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--duration", type=float, default=0.4, help="of the motion that is optimised, s (default 0.4)")
     parser.add_argument("--iterations", type=int, default=150, help="of the optimisation (default 150)")
-    parser.add_argument("--show", type=int, default=36, metavar="N", help="dropped quadrupeds in the page (default 36)")
+    parser.add_argument("--show", type=int, default=40, metavar="N", help="dropped quadrupeds in the page (default 40)")
     add_common(parser)
 
 
@@ -282,24 +282,26 @@ def make_page(
 ) -> jaxdyn.Scene:
     """The hop in front, some of the drops behind it."""
     shown = min(arguments.show, len(drop.q))
-    columns = int(np.ceil(np.sqrt(shown))) if shown else 1
+    columns = max(int(np.ceil(np.sqrt(1.6 * shown))), 1)
     row, column = np.divmod(np.arange(shown), columns)
-    offsets = np.stack([-SPACING * (row + 1.6), SPACING * (column - (columns - 1) / 2), np.zeros(shown)], axis=1)
+    offsets = np.stack([-SPACING * (row + 1.4), SPACING * (column - (columns - 1) / 2), np.zeros(shown)], axis=1)
     scene = jaxdyn.Scene(
-        "Quadrupeds",
-        subtitle=f"{len(drop.q)} dropped, {shown} of them shown; in front, a hop by gradient descent",
+        "Quadrupeds: a drop and a hop",
+        subtitle=f"Behind: {shown} of {len(drop.q)} that drop on compliant ground. In front: a hop, torques by gradient descent "
+        "through the contacts; pale: before.",
         speed=0.5,
     )
     if hop is not None:
         scene.add_robot(model, hop.q, times=hop.times, name="hop")
-        scene.add_robot(model, hop.q_first, times=hop.times, name="before the optimisation", color="grey", opacity=0.25)
-        scene.add_contact_forces(hop.points, hop.forces, robot="hop", name="contact forces of the hop")
-        scene.add_readout("height of the hop", hop.q[:, 2], times=hop.times, unit="m")
-        scene.add_time_stamp(arguments.duration, "end of the optimised motion")
+        scene.add_robot(model, hop.q_first, times=hop.times, name="before", color="blue", opacity=0.2)
+        scene.add_contact_forces(hop.points, hop.forces, robot="hop", name="forces on the feet", scale=FORCE_SCALE)
+        scene.add_trace(robot="hop", body=model.body_names[0], name="path of the base")
+        scene.add_readout("height of the base", hop.q[:, 2], times=hop.times, unit="m")
+        scene.add_time_stamp(arguments.duration, "end of the optimised torques")
+        scene.set_camera(azimuth=30, elevation=15, distance=2.9, target=(-0.35, 0.15, 0.17))
     if shown:
         scene.add_robot(model, drop.q[:shown], times=drop.times, name="drop", offset=offsets)
-        scene.add_contact_forces(
-            drop.points[:shown], drop.forces[:shown], robot="drop", name="contact forces of the drop", color="teal"
-        )
+        points, forces = drop.points[:shown], drop.forces[:shown]
+        scene.add_contact_forces(points, forces, robot="drop", name="forces of the drop", color="teal", scale=FORCE_SCALE)
     scene.add_ground()
     return scene

@@ -75,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.frame is not None and not set(chosen) & {"to", "by"}:
         raise jaxdyn.InputError("--frame: say where it is to go, with --to or --by.")
     model, plan = prepare(arguments, falls=False)
+    if model.nv == base_sizes(model)[1]:
+        raise jaxdyn.InputError("the robot has no joints: there are no torques to optimise.")
     plan = optimisation.gentle(plan, is_floating(model))
     goal = make_goal(model, plan, arguments)
     result = interruptible(lambda check: optimise(model, plan, goal, arguments, check))

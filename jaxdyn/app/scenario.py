@@ -30,10 +30,10 @@ def make_system(
         "slip_velocity": g.slip_velocity,
     }
     law = jaxdyn.Coulomb(**constants) if smoothing is None else jaxdyn.SmoothCoulomb(**constants, smoothing=smoothing)
-    contacts = [
+    contacts = tuple(
         jaxdyn.CompliantContact(s.frame, jaxdyn.ContactPoints(law, jnp.asarray(s.points, model.dtype)))
         for s in plan.spots
-    ]
+    )
     if is_floating(model):
         return jaxdyn.FloatingBaseDynamics(model, contacts)
     return jaxdyn.FixedBaseDynamics(model, contacts)

@@ -16,7 +16,7 @@ def say(text: str = "") -> None:
     print(text, flush=True)
 
 
-def count(number: float) -> str:
+def count(number: float | int) -> str:
     """A number with thin groups of three digits: `81 234`."""
     return f"{number:,.0f}".replace(",", " ")
 
