@@ -13,7 +13,7 @@ from jaxdyn.algorithms.articulated import (
 )  # fmt: skip
 from jaxdyn.algorithms.bodies import bodies_of
 from jaxdyn.algorithms.configuration import Configuration, as_configuration, tangent_of
-from jaxdyn.algorithms.gradients import contract, without
+from jaxdyn.algorithms.gradients import contract_all, without
 from jaxdyn.algorithms.inverse_dynamics import generalized_force
 from jaxdyn.algorithms.world import rnea_kernel
 from jaxdyn.errors import FloatLike, Status, check_shape, is_concrete, listing, warn
@@ -32,12 +32,7 @@ def _aba_rule(tree: Tree, arguments, tangents, a: Stack) -> Stack | None:
     of_model = batching.push_forward(rnea_kernel, tree, (bodies, q, v, a), (tangents[0], without(q), None, None))
     if of_model is not None:
         d_tau = -of_model if d_tau is None else d_tau - of_model
-    total = None
-    for matrix, change in ((by_q, dq), (by_v, dv), (inverse, d_tau)):
-        if change is not None:
-            part = contract(matrix, change)
-            total = part if total is None else total + part
-    return total
+    return contract_all(((by_q, dq), (by_v, dv), (inverse, d_tau)))
 
 
 _aba = batching.batch_last(forward_dynamics_kernel, _aba_rule)

@@ -25,6 +25,7 @@ d FD follows from d ID: at tau = ID(q, v, a), da = M^{-1} (d tau - dID/dq dq - d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -63,9 +64,11 @@ def without(tree):
     return jax.tree.map(lambda _: None, tree)
 
 
-def contract(matrix: Stack, vector: Stack) -> Stack:
-    """(n, m, B), (m, B) -> (n, B)."""
-    return jnp.sum(matrix * vector[None], axis=1)
+def contract_all(terms: Sequence[tuple[Stack, Stack | None]], start: Stack | None = None) -> Stack | None:
+    """`start` plus each matrix (n, m, B) times its vector (m, B); `None` where nothing varies."""
+    parts = [] if start is None else [start]
+    parts += [jnp.sum(matrix * vector[None], axis=1) for matrix, vector in terms if vector is not None]
+    return total(parts) if parts else None
 
 
 class Composite(NamedTuple):

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from jaxdyn.algorithms import world
 from jaxdyn.algorithms.bodies import Bodies, bodies_of
 from jaxdyn.algorithms.configuration import Configuration, as_configuration, tangent_of
-from jaxdyn.algorithms.gradients import contract, inverse_dynamics_derivatives, without
+from jaxdyn.algorithms.gradients import contract_all, inverse_dynamics_derivatives, without
 from jaxdyn.algorithms.world import rnea_kernel
 from jaxdyn.errors import FloatLike, check_shape
 from jaxdyn.math import batching
@@ -27,11 +27,7 @@ def _rnea_rule(tree: Tree, arguments, tangents, _) -> Stack | None:
     if dq is None and dv is None and da is None:
         return total
     by_q, by_v, mass = batching.call(inverse_dynamics_derivatives, None, tree, bodies, q, v, a)
-    for matrix, change in ((by_q, dq), (by_v, dv), (mass, da)):
-        if change is not None:
-            part = contract(matrix, change)
-            total = part if total is None else total + part
-    return total
+    return contract_all(((by_q, dq), (by_v, dv), (mass, da)), total)
 
 
 _rnea = batching.batch_last(rnea_kernel, _rnea_rule)
