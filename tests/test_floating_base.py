@@ -8,16 +8,21 @@ import numpy as np
 import pytest
 from floating_base_data import close, tree_close
 
-from jaxdyn.contact import Brush, CompliantContact, ContactPatch
+from jaxdyn.algorithms import forward_kinematics
+from jaxdyn.contact import Brush, CompliantContact, ContactPatch, FlatTerrain, SmoothCoulomb
 from jaxdyn.errors import InputError
-from jaxdyn.math import SE3, so3
-from jaxdyn.model import load
+from jaxdyn.math import SE3, Representation, so3
+from jaxdyn.math.spatial import convert_wrench
+from jaxdyn.model import from_urdf, load
 from jaxdyn.systems import (
     FloatingBaseDynamics,
     Input,
+    SemiImplicitEuler,
     State,
     StateDerivative,
+    boxplus,
     configuration_from_state,
+    rollout,
     state_from_configuration,
 )
 
@@ -333,6 +338,77 @@ def test_another_base_link(regularized):
     expected = Kindyn("l_foot").acceleration(x, torque, system.contacts, system.model.gravity, matrix)
     close(derivative(system, x, torque).twist_rate, expected[:6], 1e-10)
     close(derivative(system, x, torque).joint_acceleration, expected[6:], 1e-10)
+
+
+# External wrenches
+
+
+def test_wrenches_are_in_world_axes_about_the_origin_of_the_body():
+    model = data.model("biped")
+    system, x = data.system("biped", with_contacts=False), data.state(data.read("fdyn")["biped"])
+    rng = np.random.default_rng(8)
+    wrenches = jnp.asarray(rng.normal(size=(model.n_bodies, 6)))
+    # the same as constant contacts: power equals the change that the wrenches make to the energy's rate
+    torque = jnp.zeros(7)
+    pushed, free = (system.acceleration(x, Input(torque, None, w)) for w in (wrenches, 0 * wrenches))
+    q, v = configuration_from_state(model, x)
+    kinematics = forward_kinematics(model, q, v)
+    power = jnp.sum(kinematics.twist * wrenches)
+    assert system.velocity(x) @ system.mass_matrix(x) @ (pushed - free) == pytest.approx(float(power), rel=1e-10)
+    with pytest.raises(InputError, match=r"wrenches: wanted shape \(8, 6\)"):
+        system.acceleration(x, Input(torque, None, wrenches[:2]))
+
+
+def test_a_pure_force_about_the_worlds_origin_has_a_moment_about_the_body():
+    text = """<robot name="b"><link name="b"><inertial><mass value="1"/>
+    <inertia ixx="0.08333333333333333" iyy="0.08333333333333333" izz="0.08333333333333333" ixy="0" ixz="0" iyz="0"/>
+    </inertial></link></robot>"""
+    system = FloatingBaseDynamics(from_urdf(text, root="floating"), gravity=[0.0, 0.0, 0.0])
+    x = eqx.tree_at(lambda x: x.position, state_from_configuration(system.model), jnp.array([0.0, 0.0, 1.0]))
+    pose = SE3(x.rotation, x.position)
+    force = jnp.array([10.0, 0, 0, 0, 0, 0])
+    there = convert_wrench(force, pose, Representation.WORLD, Representation.MIXED)
+    np.testing.assert_allclose(there, [10, 0, 0, 0, -10, 0])
+    result = system(x, Input(jnp.zeros(0), None, there[None]))
+    np.testing.assert_allclose(result.twist_rate, [10, 0, 0, 0, -120, 0], atol=1e-12)
+    pushes = jnp.asarray(np.random.default_rng(0).choice([-10.0, 10.0], size=(1000, 3)))
+
+    def push(x, t):
+        force = jnp.concatenate([pushes[jnp.round(t * 1000).astype(int)], jnp.zeros(3)])
+        pose = SE3(x.rotation, x.position)
+        return Input(jnp.zeros(0), None, convert_wrench(force, pose, Representation.WORLD, Representation.MIXED)[None])
+
+    final = rollout(system, SemiImplicitEuler(), x, push, 1e-3, 1000, save_every=None).final
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(final))
+
+
+def test_first_and_second_derivatives_near_the_identity_and_at_a_half_turn():
+    law = ContactPatch(SmoothCoulomb(1e3, 10.0, smoothing=1e-2), 0.3, 0.2, quadrature=2)
+    system = FloatingBaseDynamics(data.model("box"), CompliantContact("sole", law), terrain=FlatTerrain())
+    x = state_from_configuration(system.model)
+
+    def acceleration(tangent):
+        return system.acceleration(boxplus(system, x, tangent), None)
+
+    def central(function, tangent, h):
+        return jax.vmap(lambda e: (function(tangent + h * e) - function(tangent - h * e)) / (2 * h), out_axes=-1)(
+            jnp.eye(12)
+        )
+
+    @jax.jit
+    @jax.vmap
+    def everything(tangent):
+        reverse = jax.jacrev(acceleration)
+        first = jax.jacfwd(acceleration)(tangent), reverse(tangent), central(acceleration, tangent, 1e-6)
+        return first, (jax.jacfwd(reverse)(tangent), central(reverse, tangent, 1e-6))
+
+    direction = jnp.array([0.0, 0.0, 0.0, 0.6, 0.64, 0.48, *[0.0] * 6])
+    angles = jnp.array([0.0, 1e-9, 1e-4, 1e-2, np.pi])
+    (forward, reverse, differences), (second, second_differences) = everything(angles[:, None] * direction[None])
+    close(forward, reverse, 1e-12)
+    for i in range(len(angles)):
+        close(forward[i], differences[i], 1e-6)
+        close(second[i], second_differences[i], 1e-6)
 
 
 # States, errors, hygiene

@@ -38,16 +38,16 @@ LAWS = HARD | SMOOTH
 
 def nodes(depth, velocity=(0.0, 0.0, 0.0), stretch=(0.0, 0.0)):
     displacement = jnp.concatenate([jnp.asarray(stretch), jnp.asarray(depth)[None]])
-    return Nodes(displacement[None], jnp.asarray(velocity)[None], jnp.asarray(depth)[None], UP[None])
+    return Nodes(*(jnp.asarray(a)[None, ..., None] for a in (displacement, velocity, depth, UP)))
 
 
 def stacked(law):
-    return jax.tree.map(lambda leaf: leaf[None], law)
+    return jax.tree.map(lambda leaf: leaf[None, None], law)
 
 
 @jax.jit
 def traction(law, *state):
-    return stacked(law).traction(nodes(*state))[0]
+    return stacked(law).traction(nodes(*state))[0, :, 0]
 
 
 def test_smooth_normal_stress_is_a_softplus_at_rest():
@@ -170,12 +170,8 @@ def test_every_constant_has_a_finite_derivative_in_single_precision(law):
 
     def total(law, depth):
         zero = jnp.zeros_like(depth)
-        state = Nodes(
-            jnp.stack([zero, zero, depth])[None],
-            jnp.zeros((1, 3), depth.dtype),
-            depth[None],
-            UP[None].astype(depth.dtype),
-        )
+        leaves = jnp.stack([zero, zero, depth]), jnp.zeros(3, depth.dtype), depth, UP.astype(depth.dtype)
+        state = Nodes(*(leaf[None, ..., None] for leaf in leaves))
         return jnp.sum(stacked(law).traction(state))
 
     differentiated = jax.jit(jax.value_and_grad(total))
@@ -191,7 +187,7 @@ def bounce(law, heights, dt, duration=1.0):
     def height(z0):
         def step(_, x):
             z, v = x
-            force = stacked(law).traction(nodes(-z, jnp.stack([0 * v, 0 * v, v])))[0, 2]
+            force = stacked(law).traction(nodes(-z, jnp.stack([0 * v, 0 * v, v])))[0, 2, 0]
             v = v + dt * force
             return z + dt * v, v
 

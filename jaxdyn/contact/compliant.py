@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -14,6 +13,7 @@ from jaxdyn.contact.patch import ContactPoints, Matrices, Motion, Surface, Vecto
 from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import InputError
 from jaxdyn.math.se3 import SE3
+from jaxdyn.math.stacked import join, pile, take
 
 _IDENTITY = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
@@ -71,23 +71,23 @@ def contact_forces(
 ) -> tuple[Vectors, Vectors]:
     """Forces and moments of the ground on the frames of all contacts, stacked along the first axis.
 
-    World axes, moments about the frames' origins. In a batch every leaf, of the contacts and of the terrain too, has the
-    batch's axis at the end (of length one where it is shared), and the terrain is as `Terrain.query` wants it. Contacts
-    with the same kind of law are stacked and computed together, kind by kind.
+    World axes, moments about the frames' origins. Every leaf, of the contacts too, has the batch's axis at the end, of length
+    one where it is shared; `terrain` is as `Terrain.query` wants it. Contacts with the same kind of law are stacked
+    and computed together, kind by kind.
     """
     frames = rotation, position, linear, angular
     groups: dict[object, list[int]] = {}
     for i, contact in enumerate(contacts):
         leaves, structure = jax.tree.flatten(contact.law)
-        shapes = tuple((leaf.shape[: leaf.ndim - (rotation.ndim - 3)], leaf.dtype) for leaf in leaves)
+        shapes = tuple((leaf.shape[:-1], leaf.dtype) for leaf in leaves)
         groups.setdefault((structure, shapes), []).append(i)
     parts, order = [], []
     for members in groups.values():
         # The frames' names are static and differ: stack the leaves only. Nothing below reads the name.
         columns = zip(*(jax.tree.leaves(contacts[i]) for i in members), strict=True)
-        stacked = jax.tree.structure(contacts[members[0]]).unflatten([_stack(column) for column in columns])
+        stacked = jax.tree.structure(contacts[members[0]]).unflatten([pile(column) for column in columns])
         rows = np.asarray(members)
-        state = frames if len(groups) == 1 else tuple(x[rows] for x in frames)
+        state = frames if len(groups) == 1 else tuple(take(x, rows) for x in frames)
         motion = Motion(*state, stacked.null_rotation, stacked.null_position)
         force, moment = stacked.law.forces(motion, terrain)
         active = stacked.active[:, None]
@@ -96,12 +96,8 @@ def contact_forces(
     if len(parts) == 1:
         return parts[0]
     back = np.argsort(np.asarray(order))
-    force, moment = (jnp.concatenate(column)[back] for column in zip(*parts, strict=True))
+    force, moment = (take(join(column), back) for column in zip(*parts, strict=True))
     return force, moment
-
-
-def _stack(leaves: tuple[Array, ...]) -> Array:
-    return jnp.stack(jnp.broadcast_arrays(*leaves))
 
 
 def contact_wrenches(
@@ -112,6 +108,8 @@ def contact_wrenches(
 ) -> Float[Array, "contacts 6"]:
     """Wrenches of all contacts on their frames at `poses` (stacked) with MIXED `twists`: world axes, moments about the
     frames' origins."""
-    ground = None if terrain is None else terrain.stacked()
-    forces = contact_forces(contacts, poses.rotation, poses.translation, twists[:, :3], twists[:, 3:], ground)
-    return jnp.concatenate(forces, axis=1)
+    contacts, frames = jax.tree.map(lambda leaf: leaf[..., None], (contacts, (poses, twists)))
+    pose, twist = frames
+    ground = jax.tree.map(lambda leaf: leaf[None, ..., None], terrain)
+    forces = contact_forces(contacts, pose.rotation, pose.translation, twist[:, :3], twist[:, 3:], ground)
+    return join(forces, 1)[..., 0]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import abc
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -31,18 +32,18 @@ from jaxdyn.errors import InputError
 from jaxdyn.math import so3
 from jaxdyn.math.batching import materialize
 from jaxdyn.math.se3 import SE3
-from jaxdyn.math.stacked import cross, dot, total
+from jaxdyn.math.stacked import constant, cross, dot, join, pile, total
 
 PROJECTED_AREA = ("abs_r33", "none")
 
 Vector3 = Float[Array, "3"]
 Vector6 = Float[Array, "6"]
-Vectors = Float[Array, "contacts 3 *batch"]
-Matrices = Float[Array, "contacts 3 3 *batch"]
+Vectors = Float[Array, "contacts 3 batch"]
+Matrices = Float[Array, "contacts 3 3 batch"]
 
 
 class Motion(eqx.Module):
-    """Where contact frames are and how they move, stacked: first the contacts, then coordinates, last an axis of a batch if any.
+    """Where contact frames are and how they move, stacked: first the contacts, last the batch of robots.
 
     `rotation`, `position`: of the frames in the world; `linear`, `angular`: their MIXED twists; `null_rotation`, `null_position`: anchors.
     """
@@ -58,7 +59,7 @@ class Motion(eqx.Module):
     def of(pose: SE3, twist: Vector6, null: SE3) -> Motion:
         """One contact as a stack."""
         arrays = pose.rotation, pose.translation, twist[:3], twist[3:], null.rotation, null.translation
-        return Motion(*(a[None] for a in arrays))
+        return Motion(*(a[None, ..., None] for a in arrays))
 
 
 class Surface(eqx.Module):
@@ -77,9 +78,12 @@ class Surface(eqx.Module):
         **Arguments:** `pose`: of the sole in the world; `twist`: its MIXED twist; `null`: its anchor; `terrain`: the ground,
         if it is not the anchor's plane.
         """
-        stacked = jax.tree.map(lambda leaf: leaf[None], self)
-        ground = None if terrain is None else terrain.stacked()
-        return jnp.concatenate(stacked.forces(Motion.of(pose, twist, null), ground), axis=1)[0]
+        return join(_one(self).forces(Motion.of(pose, twist, null), _one(terrain)), 1)[0, :, 0]
+
+
+def _one(tree: Any) -> Any:
+    """A stack of one, in a batch of one."""
+    return jax.tree.map(lambda leaf: leaf[None, ..., None], tree)
 
 
 def _check_projected_area(value: str) -> None:
@@ -87,11 +91,11 @@ def _check_projected_area(value: str) -> None:
         raise InputError(f"projected_area: wanted one of {PROJECTED_AREA}, given {value!r}.")
 
 
-def _projection(projected_area: str, rotation: Matrices) -> Float[Array, "contacts *batch"]:
+def _projection(projected_area: str, rotation: Matrices) -> Float[Array, "contacts batch"]:
     return jnp.abs(rotation[:, 2, 2]) if projected_area == "abs_r33" else jnp.ones_like(rotation[:, 2, 2])
 
 
-def _turn(rotation: Matrices, points: Float[Array, "contacts n 3 *batch"]) -> Float[Array, "contacts n 3 *batch"]:
+def _turn(rotation: Matrices, points: Float[Array, "contacts n 3 batch"]) -> Float[Array, "contacts n 3 batch"]:
     """`R r` for the points of each contact."""
     return total(rotation[:, None, :, k] * points[:, :, k, None] for k in range(3))
 
@@ -106,8 +110,8 @@ def _per_point(stack: Float[Array, "contacts *rest"], n: int) -> Float[Array, "p
 
 
 def node_states(
-    points: Float[Array, "contacts n 3 *batch"], motion: Motion, terrain: Terrain | None
-) -> tuple[Nodes, Float[Array, "points 3 *batch"]]:
+    points: Float[Array, "contacts n 3 batch"], motion: Motion, terrain: Terrain | None
+) -> tuple[Nodes, Float[Array, "points 3 batch"]]:
     """What a traction law needs to know of `points` (in axes of the sole), and the arms `R r` in world axes."""
     n = points.shape[1]
     arms = materialize(_flatten(_turn(motion.rotation, points)))
@@ -123,8 +127,8 @@ def node_states(
 
 def surface_forces(
     law: TractionLaw,
-    points: Float[Array, "contacts n 3 *batch"],
-    weights: Float[Array, "contacts n *batch"],
+    points: Float[Array, "contacts n 3 batch"],
+    weights: Float[Array, "contacts n batch"],
     motion: Motion,
     terrain: Terrain | None,
 ) -> tuple[Vectors, Vectors]:
@@ -173,14 +177,13 @@ class ContactPatch(Surface):
         """Area of the sole, m^2."""
         return self.length * self.width
 
-    def _nodes(self) -> tuple[Float[Array, "contacts n 3 *batch"], Float[Array, "contacts n *batch"]]:
+    def _nodes(self) -> tuple[Float[Array, "contacts n 3 batch"], Float[Array, "contacts n batch"]]:
         """Quadrature nodes in axes of the sole (m) and their weights (m^2)."""
         grid, weights = _gauss(self.quadrature)
         like = self.length
-        half = 0.5 * jnp.stack([like, self.width, jnp.zeros_like(like)], axis=1)
-        trailing = (1,) * (like.ndim - 1)
-        points = jnp.asarray(grid.reshape(1, *grid.shape, *trailing), like.dtype) * half[:, None]
-        return points, jnp.asarray(weights.reshape(1, -1, *trailing), like.dtype) * self.area[:, None]
+        half = 0.5 * pile([like, self.width, jnp.zeros_like(like)], 1)
+        points = constant(grid[None], like) * half[:, None]
+        return points, constant(weights[None], like) * self.area[:, None]
 
     def forces(self, motion: Motion, terrain: Terrain | None) -> tuple[Vectors, Vectors]:
         if isinstance(self.traction, Brush):
@@ -194,9 +197,7 @@ class ContactPatch(Surface):
 
     def wrench_by_quadrature(self, pose: SE3, twist: Vector6, null: SE3, terrain: Terrain | None = None) -> Vector6:
         """As `wrench`, never by the closed form."""
-        stacked = jax.tree.map(lambda leaf: leaf[None], self)
-        ground = None if terrain is None else terrain.stacked()
-        return jnp.concatenate(stacked._forces_by_quadrature(Motion.of(pose, twist, null), ground), axis=1)[0]
+        return join(_one(self)._forces_by_quadrature(Motion.of(pose, twist, null), _one(terrain)), 1)[0, :, 0]
 
     def density(
         self, xy: Float[Array, "2"], pose: SE3, twist: Vector6, null: SE3, terrain: Terrain | None = None
@@ -206,13 +207,11 @@ class ContactPatch(Surface):
 
         Neither the area nor the factor `c` is in it.
         """
-        point = jnp.concatenate([xy, jnp.zeros_like(xy[:1])])[None, None]
-        ground = None if terrain is None else terrain.stacked()
-        nodes, arms = node_states(point, Motion.of(pose, twist, null), ground)
+        point = jnp.concatenate([xy, jnp.zeros_like(xy[:1])])[None, None, :, None]
+        nodes, arms = node_states(point, Motion.of(pose, twist, null), _one(terrain))
         inside = (jnp.abs(xy[0]) <= self.length / 2) & (jnp.abs(xy[1]) <= self.width / 2)
-        law = jax.tree.map(lambda leaf: leaf[None], self.traction)
-        force = jnp.where(inside, law.traction(nodes)[0], 0)
-        return force, so3.cross(arms[0], force)
+        force = jnp.where(inside, _one(self.traction).traction(nodes)[0, :, 0], 0)
+        return force, so3.cross(arms[0, :, 0], force)
 
 
 class ContactPoints(Surface):
@@ -282,9 +281,8 @@ def contact_regressor(surface: Surface, pose: SE3, twist: Vector6, null: SE3) ->
     """
     if not (isinstance(surface, ContactPatch) and isinstance(surface.traction, Brush)):
         raise InputError("surface: wanted a ContactPatch with a Brush; other laws are not linear in their constants.")
-    stacked = jax.tree.map(lambda leaf: leaf[None], surface)
-    linear, angular, factor = _brush_columns(stacked, Motion.of(pose, twist, null))
-    return factor[0] * jnp.concatenate([jnp.stack(linear, axis=-1)[0], jnp.stack(angular, axis=-1)[0]])
+    linear, angular, factor = _brush_columns(_one(surface), Motion.of(pose, twist, null))
+    return factor[0, 0] * jnp.concatenate([jnp.concatenate(part, axis=-1)[0] for part in (linear, angular)])
 
 
 def contact_rate(

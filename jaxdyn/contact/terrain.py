@@ -19,26 +19,24 @@ class Terrain(eqx.Module):
     """The shape of the ground.
 
     `query` and `height` are written for stacks: the first axis is that of the points, the second that of the coordinates,
-    and in a batch of robots there is one more at the end; every leaf of the terrain then has a first axis of length one and
-    the same axis at the end. `at` is for users: one robot, points only.
+    the last that of a batch of robots; leaves of the terrain then have a first axis of length one and a last one for the
+    batch, both added by the caller. `at` is for users: one robot, points only.
     """
 
     @abc.abstractmethod
-    def query(self, points: Float[Array, "n 3 *batch"]) -> tuple[Float[Array, "n *batch"], Float[Array, "n 3 *batch"]]:
+    def query(self, points: Float[Array, "n 3 batch"]) -> tuple[Float[Array, "n batch"], Float[Array, "n 3 batch"]]:
         """Depth of points (world axes, m) below the ground, negative above it, and the ground's unit normal there."""
 
     @abc.abstractmethod
-    def height(self, xy: Float[Array, "n 2 *batch"]) -> Float[Array, "n *batch"]:
+    def height(self, xy: Float[Array, "n 2 batch"]) -> Float[Array, "n batch"]:
         """Height of the ground (m) over points of the horizontal plane."""
 
     def at(self, points: Float[Array, "n 3"]) -> tuple[Float[Array, " n"], Float[Array, "n 3"], Float[Array, " n"]]:
         """Depth (n,) of points, normal (n, 3) and height (n,) of the ground there, for world coordinates (n, 3) in m."""
-        stacked = self.stacked()
-        return *stacked.query(points), stacked.height(points[:, :2])
-
-    def stacked(self) -> Terrain:
-        """The terrain with a first axis of length one before each leaf."""
-        return jax.tree.map(lambda leaf: leaf[None], self)
+        stacked = jax.tree.map(lambda leaf: leaf[None, ..., None], self)
+        points = points[..., None]
+        depth, normal = stacked.query(points)
+        return depth[..., 0], normal[..., 0], stacked.height(points[:, :2])[..., 0]
 
 
 class FlatTerrain(Terrain):
@@ -46,12 +44,12 @@ class FlatTerrain(Terrain):
 
     level: Float[Array, "..."] = parameter("level", default=0.0)
 
-    def query(self, points: Float[Array, "n 3 *batch"]) -> tuple[Float[Array, "n *batch"], Float[Array, "n 3 *batch"]]:
+    def query(self, points: Float[Array, "n 3 batch"]) -> tuple[Float[Array, "n batch"], Float[Array, "n 3 batch"]]:
         one = jnp.ones_like(points[:, 2])
         return self.level - points[:, 2], jnp.stack([0 * one, 0 * one, one], axis=1)
 
-    def height(self, xy: Float[Array, "n 2 *batch"]) -> Float[Array, "n *batch"]:
-        return jnp.broadcast_to(self.level, xy[:, 0].shape)
+    def height(self, xy: Float[Array, "n 2 batch"]) -> Float[Array, "n batch"]:
+        return self.level + jnp.zeros_like(xy[:, 0])
 
 
 class PlaneTerrain(Terrain):
@@ -66,11 +64,11 @@ class PlaneTerrain(Terrain):
     def _unit(self) -> Float[Array, "..."]:
         return self.normal / jnp.sqrt(dot(self.normal, self.normal))[:, None]
 
-    def query(self, points: Float[Array, "n 3 *batch"]) -> tuple[Float[Array, "n *batch"], Float[Array, "n 3 *batch"]]:
-        normal = jnp.broadcast_to(self._unit(), points.shape)
+    def query(self, points: Float[Array, "n 3 batch"]) -> tuple[Float[Array, "n batch"], Float[Array, "n 3 batch"]]:
+        normal = self._unit() + jnp.zeros_like(points)
         return dot(self.point - points, normal), normal
 
-    def height(self, xy: Float[Array, "n 2 *batch"]) -> Float[Array, "n *batch"]:
+    def height(self, xy: Float[Array, "n 2 batch"]) -> Float[Array, "n batch"]:
         normal = self._unit()
         return self.point[:, 2] - dot(xy - self.point[:, :2], normal[:, :2]) / normal[:, 2]
 

@@ -68,7 +68,7 @@ class Frames(NamedTuple):
 
 
 def _in_the_world(
-    tree: Tree, bodies: np.ndarray, at: world.Geometry, twist: Stack, placement: SE3, base: Base | None
+    tree: Tree, bodies: np.ndarray, at: world.Geometry, twist: Stack, placement: SE3, base: Base | tuple[()]
 ) -> tuple[Stack, Frames]:
     """The frames' positions from the point O in the robot's axes, and the frames in the world."""
     ranks = schedule(tree).body_rank[bodies]
@@ -77,7 +77,7 @@ def _in_the_world(
     rotation = matmul(rotation, placement.rotation)
     linear, angular = speed[:, :3] + cross(speed[:, 3:], arm), speed[:, 3:]
     position = arm + at.origin[None]
-    if base is None:
+    if not base:
         return arm, Frames(rotation, position, linear, angular)
     turn = base.rotation[None]
     linear, rotation = materialize(linear), materialize(rotation)
@@ -89,28 +89,13 @@ def _in_the_world(
     )
 
 
-def _frames_kernel(static, bodies: Bodies, q: Configuration, v: Stack, placement: SE3, base: Base | None) -> Frames:
+def _frames_kernel(
+    static, bodies: Bodies, q: Configuration, v: Stack, placement: SE3, base: Base | tuple[()]
+) -> Frames:
     tree, carriers = static
     at = world.geometry(bodies, q)
     twist, _ = world.velocities(tree, at, v)
     return _in_the_world(tree, np.asarray(carriers), at, twist, placement, base)[1]
-
-
-def _forces_kernel(
-    static,
-    bodies: Bodies,
-    q: Configuration,
-    v: Stack,
-    placement: SE3,
-    base: Base | None,
-    contacts: Contacts,
-    terrain: Terrain | None,
-) -> Stack:
-    """Generalised force (nv, B) of all contacts."""
-    tree, carriers = static
-    at = world.geometry(bodies, q)
-    twist, _ = world.velocities(tree, at, v)
-    return generalized_contact_force(tree, carriers, at, twist, placement, base, contacts, terrain)
 
 
 def generalized_contact_force(
@@ -119,19 +104,19 @@ def generalized_contact_force(
     at: world.Geometry,
     twist: Stack,
     placement: SE3,
-    base: Base | None,
+    base: Base | tuple[()],
     contacts: Contacts,
-    terrain: Terrain | None,
+    terrain: Terrain | tuple[()],
 ) -> Stack:
     """Generalised force (nv, B) of all contacts, inside a kernel.
 
     `carriers`: body of each contact; `at`, `twist`: the robot in its own axes; `placement`: of the frames in their bodies;
-    `base`: those axes in the world, None if they are the world's.
+    `base`: those axes in the world, () if they are the world's; `terrain`: the ground, () if each contact has its own.
     """
     arm, frames = _in_the_world(tree, np.asarray(carriers), at, twist, placement, base)
-    terrain = None if terrain is None else terrain.stacked()
-    force, moment = contact_forces(contacts, *frames, terrain)
-    if base is not None:
+    ground = jax.tree.map(lambda leaf: leaf[None], terrain) if isinstance(terrain, Terrain) else None
+    force, moment = contact_forces(contacts, *frames, ground)
+    if base:
         moment = transposed_matvec(base.rotation[None], moment)
         push = total(force[i] for i in range(len(contacts)))
         push = transposed_matvec((base.rotation - base.cofactors)[None], push[None])[0]
@@ -139,7 +124,7 @@ def generalized_contact_force(
     force = materialize(force)
     wrench = join([force, moment + cross(arm, force)], 1)
     result = world.joint_forces(tree, at, schedule(tree).sum_up(_on_bodies(tree, carriers, wrench)))
-    if base is not None:  # zero for a rotation
+    if base:  # zero for a rotation
         result = join([result[:3] + push, result[3:]])
     return result
 
@@ -158,10 +143,10 @@ def _on_bodies(tree: Tree, carriers: tuple[int, ...], wrench: Stack) -> Stack:
 
 
 _frames = batching.batch_last(_frames_kernel)
-_forces = batching.batch_last(_forces_kernel)
 
 
-def _placements(model: Model, contacts: Contacts) -> tuple[tuple[Tree, tuple[int, ...]], SE3]:
+def contact_placements(model: Model, contacts: Contacts) -> tuple[tuple[Tree, tuple[int, ...]], SE3]:
+    """The tree with the body of each contact, both static; and the contacts' frames in these bodies."""
     frames = np.asarray([model.frame(c.frame) for c in contacts], dtype=int)
     carriers = tuple(model.tree.frame_bodies[i] for i in frames)
     placement = jax.tree.map(lambda leaf: leaf[frames], model.frame_placement)
@@ -172,18 +157,5 @@ def contact_frames(
     model: Model, contacts: Contacts, q: Configuration, v: Float[Array, " nv"], base: Base | None
 ) -> Frames:
     """The contacts' frames in the world."""
-    static, placement = _placements(model, contacts)
-    return _frames(static, bodies_of(model), q, v, placement, base)
-
-
-def contact_torque(
-    model: Model,
-    contacts: Contacts,
-    terrain: Terrain | None,
-    q: Configuration,
-    v: Float[Array, " nv"],
-    base: Base | None,
-) -> Float[Array, " nv"]:
-    """Generalised force of all contacts; of a floating base, in its own axes."""
-    static, placement = _placements(model, contacts)
-    return _forces(static, bodies_of(model), q, v, placement, base, contacts, terrain)
+    static, placement = contact_placements(model, contacts)
+    return _frames(static, bodies_of(model), q, v, placement, base or ())

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.algorithms.configuration import as_configuration
-from jaxdyn.algorithms.forward_dynamics import aba
-from jaxdyn.algorithms.inverse_dynamics import joint_friction_torque, nonlinear_effects
+from jaxdyn.algorithms.inverse_dynamics import generalized_force, joint_friction_torque, nonlinear_effects
 from jaxdyn.algorithms.mass_matrix import crba
 from jaxdyn.contact.compliant import contact_wrenches
 from jaxdyn.contact.fields import cast
@@ -23,7 +22,8 @@ from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import FloatLike, InputError, check_shape
 from jaxdyn.math import SE3
 from jaxdyn.model import Model, normalize
-from jaxdyn.systems.contacts import Contacts, checked_contacts, contact_frames, contact_torque
+from jaxdyn.systems.contacts import Contacts, checked_contacts, contact_frames
+from jaxdyn.systems.dynamics import contact_dynamics, contact_torque
 from jaxdyn.systems.system import (
     FixedBaseDerivative,
     FixedBaseState,
@@ -63,6 +63,7 @@ class FixedBaseDynamics(System):
     terrain: Terrain | None
     mass_regularization: Float[Array, "... nv nv"] | None = eqx.field(metadata={"rank": 2})
     joint_friction: bool = eqx.field(static=True)
+    derivatives: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -91,6 +92,7 @@ class FixedBaseDynamics(System):
         self.terrain = None if terrain is None else cast(terrain, dtype)
         self.mass_regularization = mass_regularization
         self.joint_friction = joint_friction
+        self.derivatives = "dense"
 
     @property
     def n(self) -> int:
@@ -107,11 +109,13 @@ class FixedBaseDynamics(System):
         q, v, torque = x.joint_position, x.joint_velocity, u.torque
         if self.joint_friction:
             torque = torque + joint_friction_torque(self.model, v)
-        if u.contacts:
-            configuration = as_configuration(self.model, q)
-            torque = torque + contact_torque(self.model, u.contacts, self.terrain, configuration, v, None)
+        robot = as_configuration(self.model, q), v
+        if u.wrenches is not None:
+            torque = torque + generalized_force(self.model, robot[0], u.wrenches)
         if self.mass_regularization is None:
-            return aba(self.model, q, v, torque)
+            return contact_dynamics(self.model, *robot, torque, None, u.contacts, self.terrain, self.derivatives)
+        if u.contacts:
+            torque = torque + contact_torque(self.model, *robot, None, u.contacts, self.terrain)
         right = torque - nonlinear_effects(self.model, q, v)
         factor = jax.scipy.linalg.cho_factor(crba(self.model, q) + self.mass_regularization, lower=True)
         return jax.scipy.linalg.cho_solve(factor, right)
@@ -153,6 +157,6 @@ class FixedBaseDynamics(System):
         if not isinstance(x, FixedBaseState):
             raise InputError(f"x: wanted a FixedBaseState, given {type(x).__name__}.")
         check_leaves(x, {"joint_position": (self.model.nq,), "joint_velocity": (self.model.nv,)})
-        u = inputs_of(u, self.n, x.joint_velocity.dtype)
+        u = inputs_of(self.model, u, self.n, x.joint_velocity.dtype)
         contacts = self.contacts if u.contacts is None else checked_contacts(self.model, u.contacts)
-        return Input(u.torque.astype(x.joint_velocity.dtype), contacts)
+        return Input(u.torque, contacts, u.wrenches)

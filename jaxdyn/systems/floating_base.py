@@ -29,8 +29,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.algorithms.configuration import Configuration, as_configuration, configuration_from_pose
-from jaxdyn.algorithms.forward_dynamics import aba
-from jaxdyn.algorithms.inverse_dynamics import joint_friction_torque, nonlinear_effects
+from jaxdyn.algorithms.inverse_dynamics import generalized_force, joint_friction_torque, nonlinear_effects
 from jaxdyn.algorithms.kinematics import Kinematics, forward_kinematics
 from jaxdyn.algorithms.mass_matrix import crba
 from jaxdyn.contact.compliant import contact_wrenches
@@ -40,7 +39,8 @@ from jaxdyn.errors import FloatLike, InputError, UnknownNameError, check_shape
 from jaxdyn.math import SE3, so3
 from jaxdyn.math.series import stumpff
 from jaxdyn.model import Model
-from jaxdyn.systems.contacts import Base, Contacts, checked_contacts, contact_frames, contact_torque
+from jaxdyn.systems.contacts import Base, Contacts, checked_contacts, contact_frames
+from jaxdyn.systems.dynamics import contact_dynamics, contact_torque
 from jaxdyn.systems.system import (
     Input,
     State,
@@ -102,6 +102,7 @@ class FloatingBaseDynamics(System):
     mass_regularization: Float[Array, "... nv nv"] | None = eqx.field(metadata={"rank": 2})
     base_link: str | None = eqx.field(static=True)
     joint_friction: bool = eqx.field(static=True)
+    derivatives: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -135,6 +136,7 @@ class FloatingBaseDynamics(System):
         self.mass_regularization = mass_regularization
         self.base_link = None if base_link == model.body_names[0] else base_link
         self.joint_friction = joint_friction
+        self.derivatives = "dense"
 
     # The system
 
@@ -249,9 +251,9 @@ class FloatingBaseDynamics(System):
         if not isinstance(x, State):
             raise InputError(f"x: wanted a State, given {type(x).__name__}.")
         check_leaves(x, self._shapes())
-        u = inputs_of(u, self.n, x.twist.dtype)
+        u = inputs_of(self.model, u, self.n, x.twist.dtype)
         contacts = self.contacts if u.contacts is None else checked_contacts(self.model, u.contacts)
-        return Input(u.torque.astype(x.twist.dtype), contacts)
+        return Input(u.torque, contacts, u.wrenches)
 
     def _body_axes(self, x: State) -> _BodyAxes:
         rotation = x.rotation
@@ -283,16 +285,21 @@ class FloatingBaseDynamics(System):
         if self.joint_friction:
             torque = torque + joint_friction_torque(self.model, at.velocity)[6:]
         force = jnp.concatenate([jnp.zeros_like(x.twist), torque])
-        if u.contacts:
-            contacts = contact_torque(self.model, u.contacts, self.terrain, at.configuration, at.velocity, at.base)
-            force = force + contacts
+        robot = at.configuration, at.velocity
+        if u.wrenches is not None:
+            turned_back = jax.vmap(so3.rotate_back, in_axes=(None, 0))
+            wrenches = [turned_back(at.base.rotation, part) for part in (u.wrenches[:, :3], u.wrenches[:, 3:])]
+            force = force + generalized_force(self.model, at.configuration, jnp.concatenate(wrenches, axis=1))
         gravity = self.model.gravity
         if self.mass_regularization is None:
-            local = aba(_weightless(self.model), at.configuration, at.velocity, force)
+            weightless = _weightless(self.model)
+            local = contact_dynamics(weightless, *robot, force, at.base, u.contacts, self.terrain, self.derivatives)
             linear = local[:3] + so3.cross(at.velocity[3:6], at.velocity[:3])
             inverse_transposed = at.base.cofactors / jnp.sum(at.base.cofactors[0] * at.base.rotation[0])
             linear, angular = (so3.rotate(inverse_transposed, part) for part in (linear, local[3:6]))
             return jnp.concatenate([linear + gravity, angular, local[6:]])
+        if u.contacts:
+            force = force + contact_torque(self.model, *robot, at.base, u.contacts, self.terrain)
         mass, bias = self._mass_and_bias(at)
         weight = jnp.sum(mass[:, :3] * so3.rotate_back(at.base.rotation, gravity)[None], axis=-1)
         right = _turn_base(at.base.rotation, force - bias + weight)

@@ -30,7 +30,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.errors import FloatLike, InputError
-from jaxdyn.systems.system import Input, System, boxminus, boxplus, inputs_of, strong
+from jaxdyn.systems.system import Input, System, boxminus, boxplus, strong
 
 
 class Integrator(eqx.Module):
@@ -214,7 +214,7 @@ def linearize(
 
     Tangents are those of `boxplus` and `boxminus`, `[dp, dphi, ds, change of velocity]` for a floating base: (2 nv).
     """
-    u = u if isinstance(u, Input) else inputs_of(u, system.n, system.velocity(x).dtype)
+    u = u if isinstance(u, Input) else Input(jnp.zeros(system.n, system.velocity(x).dtype) if u is None else u)
     after = step(system, integrator, x, u, dt, t, substeps)
 
     def moved(tangent: Array, torque: Array) -> Array:

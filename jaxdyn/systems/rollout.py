@@ -99,7 +99,7 @@ def rollout(
 
 @eqx.filter_jit
 def _rollout(system, integrator, x0, controls, dt, t0, steps, substeps, checkpoint, save_every, record) -> Trajectory:
-    advance = Advance(system, integrator, dt, t0, substeps, record)
+    advance = Advance(system.with_derivatives("products"), integrator, dt, t0, substeps, record)
     final, state, kept = advance(x0, controls, jnp.zeros((), jnp.int32), steps, save_every, checkpoint)
     saves = steps // save_every if save_every else 0
     time = t0 + dt * (jnp.arange(1, saves + 1) * (save_every or 1)).astype(dt.dtype)

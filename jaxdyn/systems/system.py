@@ -20,6 +20,7 @@ velocity]`, of length `2 nv`.
 from __future__ import annotations
 
 import abc
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -30,7 +31,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.contact.compliant import CompliantContact
 from jaxdyn.contact.fields import parameter
-from jaxdyn.errors import FloatLike, InputError, check_shape, is_concrete
+from jaxdyn.errors import FloatLike, InputError, check_shape, is_concrete, unknown_name
 from jaxdyn.math import so3
 from jaxdyn.model import Model, coordinate_rates, integrate, neutral
 from jaxdyn.model import difference as model_difference
@@ -74,11 +75,13 @@ class Input(eqx.Module):
     """What acts on a robot.
 
     **Arguments:** `torque`: (n,) of the joints, N m (N for prismatic ones); `contacts`: contacts to use in place of the
-    system's own, or None for those: so that a policy can move anchors and switch contacts.
+    system's own, or None for those: so that a policy can move anchors and switch contacts; `wrenches`: (n_bodies, 6), a push
+    on each body, `[force, moment]` in world axes, the moment about the origin of the body's frame, or None.
     """
 
     torque: Float[Array, "... n"] = parameter("torque", (None,))
     contacts: tuple[CompliantContact, ...] | None = None
+    wrenches: Float[Array, "... bodies 6"] | None = eqx.field(default=None, metadata={"rank": 2})
 
 
 class System(eqx.Module):
@@ -117,6 +120,22 @@ class System(eqx.Module):
     @abc.abstractmethod
     def project(self, x: Any) -> Any:
         """The state with its rotations made orthonormal."""
+
+    def with_derivatives(self, kind: str) -> System:
+        """The same system, differentiated in another way: see `jaxdyn.systems.dynamics`. Values do not change.
+
+        **Arguments:** `kind`: `"dense"`, best for whole Jacobians, which is what a system does by itself; or `"products"`, best
+        for gradients, which is what `rollout` switches to. A system without this choice stays as it is.
+        """
+        if not hasattr(self, "derivatives"):
+            return self
+        if kind not in ("dense", "products"):
+            raise unknown_name("kind of derivatives", kind, ("dense", "products"))
+        new = object.__new__(type(self))
+        for field in dataclasses.fields(self):
+            value = kind if field.name == "derivatives" else getattr(self, field.name)
+            object.__setattr__(new, field.name, value)
+        return new
 
 
 def boxplus(system: System, x: Any, tangent: Float[Array, " two_nv"]) -> Any:
@@ -252,17 +271,21 @@ def joint_chart_rate(model: Model, displacement: Array, velocity: Array) -> Arra
     return velocity + once / 2 + joint_bracket(model, displacement, once) / 12
 
 
-def inputs_of(u: Any, n: int, dtype: Any) -> Input:
-    """`u` as an `Input`: a bare torque is wrapped, None is no torque.
+def inputs_of(model: Model, u: Any, n: int, dtype: Any) -> Input:
+    """`u` as an `Input` in `dtype`: a bare torque is wrapped, None is no torque.
 
-    **Raises:** `InputError` for a torque of a wrong shape.
+    **Raises:** `InputError` for a wrong shape.
     """
     if u is None:
         return Input(jnp.zeros(n, dtype))
     u = u if isinstance(u, Input) else Input(u)
     if u.torque.shape != (n,):
         raise InputError(f"torque: wanted shape ({n},), one entry per joint velocity, given {u.torque.shape}.")
-    return u
+    wrenches = u.wrenches
+    if wrenches is not None:
+        hint = "One row [force, moment] per body, in world axes."
+        wrenches = check_shape("wrenches", wrenches, (model.n_bodies, 6), hint, dtype=dtype).astype(dtype)
+    return Input(u.torque.astype(dtype), u.contacts, wrenches)
 
 
 def check_leaves(x: Any, expected: dict[str, tuple[int, ...]]) -> None:
