@@ -97,13 +97,19 @@ def _fault(arguments: argparse.Namespace, message: str) -> int:
 
 @contextlib.contextmanager
 def _precision(bits: int) -> Iterator[None]:
-    """Sets JAX's default float while a command runs; of use to those who call `main` inside another program."""
-    before = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", bits == 64)
+    """Sets JAX's default float while a command runs, for those who call `main` inside another program too."""
+    before, wanted = jax.config.jax_enable_x64, bits == 64
+    _set_precision(wanted)
     try:
         yield
     finally:
-        jax.config.update("jax_enable_x64", before)
+        _set_precision(before)
+
+
+def _set_precision(doubles: bool) -> None:
+    if doubles != jax.config.jax_enable_x64:
+        jax.config.update("jax_enable_x64", doubles)
+        jax.clear_caches()  # what was traced before has index types of the other precision
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:

@@ -15,6 +15,7 @@ import jaxdyn
 from jaxdyn.app import optimisation, scenario, tuning
 from jaxdyn.app.output import Folder, add_common, seconds
 from jaxdyn.app.robot import describe, load_robot, posture
+from jaxdyn.app.rollout import check_numbers
 from jaxdyn.app.terminal import Bar, count, interruptible, say
 
 ROBOT = "quadruped"
@@ -74,6 +75,7 @@ class Hop(NamedTuple):
 def run(arguments: argparse.Namespace) -> int:
     """Runs the demo; 130 if it was interrupted."""
     started = time.perf_counter()
+    check_numbers(arguments)
     folder = Folder(arguments.out)
     arguments.path, arguments.base, arguments.package_dir = ROBOT, "floating", []
     model = load_robot(arguments)

@@ -202,7 +202,8 @@ def minimise(
     def evaluate(motion: Motion, knots: Array, state: Any) -> Any:
         (cost, terms), slope = jax.value_and_grad(motion.cost, has_aux=True)(knots)
         sound = jnp.isfinite(cost) & jnp.all(jnp.isfinite(slope))
-        change, state = optimiser.update(jnp.where(sound, slope, 0), state)
+        with jax.numpy_dtype_promotion("standard"):  # optax raises a float to the power of a counter
+            change, state = optimiser.update(jnp.where(sound, slope, 0), state)
         return jnp.where(sound, cost, jnp.inf), terms, change, state
 
     x = jnp.asarray(knots, motion.scale.dtype)

@@ -76,7 +76,7 @@ def interruptible(work: Callable[[Callable[[], None]], Any]) -> Any:
     After the first Ctrl-C, `check()` raises `KeyboardInterrupt` inside `work`, which may catch it and return what it
     has. After the second one this function raises `KeyboardInterrupt` itself, and `work` is left to itself.
     """
-    stop = threading.Event()
+    stop, done = threading.Event(), threading.Event()
     result: list[Any] = []
     fault: list[BaseException] = []
 
@@ -89,12 +89,14 @@ def interruptible(work: Callable[[Callable[[], None]], Any]) -> Any:
             result.append(work(check))
         except BaseException as error:  # handed on to the thread that waits
             fault.append(error)
+        finally:
+            done.set()
 
-    thread = threading.Thread(target=target, name=WORKER, daemon=True)
-    thread.start()
-    while thread.is_alive():
+    # Waiting with `Thread.join` would not do: interrupted, it takes the thread for dead (CPython 3.11).
+    threading.Thread(target=target, name=WORKER, daemon=True).start()
+    while not done.is_set():
         try:
-            thread.join(0.1)
+            done.wait(0.1)
         except KeyboardInterrupt:
             if stop.is_set():
                 raise
