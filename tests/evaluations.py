@@ -1,4 +1,5 @@
-"""One compiled function per robot that returns everything, run once on a batch of states: the tests of the algorithms look at its parts.
+"""One compiled function per robot that returns everything, run once on a batch of states: the tests of the algorithms
+look at its parts.
 
 Compilation is what these tests wait for. The batch holds random states and, last, the neutral one at rest.
 """
@@ -19,12 +20,14 @@ from jaxdyn.errors import JaxdynWarning
 from jaxdyn.math.spatial import Representation
 from jaxdyn.model import Model, from_urdf
 
-# seeds of random robots that have joints of all six types; 1, 2 and 32 hang on the world by several joints, 17 and 26 by one
+# seeds of random robots that have joints of all six types; 1, 2 and 32 hang on the world by several joints, 17 and 26
+# by one
 TREES = {f"tree{seed}": seed for seed in (1, 2, 17, 26, 32)}
 FAST = ("panda", "solo12", "talos", "tree2")
 SLOW = tuple(name for name in (*ROBOTS, *TREES) if name not in FAST)
 
-# the neck of icub has no inertia about one axis, fingers of romeo have none at all: rotors make their mass matrices regular
+# the neck of icub has no inertia about one axis, fingers of romeo have none at all: rotors make their mass matrices
+# regular
 ROTORS = {"icub": 0.01, "romeo": 0.01}
 
 every_robot = pytest.mark.parametrize("name", [*FAST, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
@@ -54,7 +57,9 @@ def robot(name: str) -> Model:
     if name in TREES:
         return random_model(TREES[name], 10, types=MOVING, dtype=jnp.float64)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", JaxdynWarning)  # followers that move on their own, joints without limits: as in Pinocchio
+        warnings.simplefilter(
+            "ignore", JaxdynWarning
+        )  # followers that move on their own, joints without limits: as in Pinocchio
         model = from_urdf(urdf_path(name), root=ROBOTS[name][1], dtype=jnp.float64)
     armature = jnp.full(model.nv, ROTORS.get(name, 0.0)).at[: 6 * (ROBOTS[name][1] == "floating")].set(0.0)
     return eqx.tree_at(lambda m: m.armature, model, armature)
@@ -129,7 +134,12 @@ class Evaluation:
 
 def _flat(outputs: dict) -> dict:
     kin = outputs.pop("kin")
-    parts = {"rotation": kin.rotation, "translation": kin.translation, "body_twist": kin.twist, "body_acceleration": kin.acceleration}
+    parts = {
+        "rotation": kin.rotation,
+        "translation": kin.translation,
+        "body_twist": kin.twist,
+        "body_acceleration": kin.acceleration,
+    }
     for name in [name for name, value in outputs.items() if isinstance(value, dict)]:
         parts |= {key(name, part): value for part, value in outputs.pop(name).items()}
     return outputs | parts

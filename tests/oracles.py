@@ -1,7 +1,9 @@
-"""Pinocchio as the oracle of the algorithms: the same robots there, and states, vectors and matrices converted by joint name.
+"""Pinocchio as the oracle of the algorithms: the same robots there, and states, vectors and matrices converted by
+joint name.
 
-Conversions (jaxdyn -> Pinocchio): quaternions w, x, y, z -> x, y, z, w; a continuous joint's angle -> its cosine and sine; joints in the other's order. Velocities agree joint by joint: twists
-of a free-flyer are [linear, angular] in body axes in both.
+Conversions (jaxdyn -> Pinocchio): quaternions w, x, y, z -> x, y, z, w; a continuous joint's angle -> its cosine and
+sine; joints in the other's order. Velocities agree joint by joint: twists of a free-flyer are [linear, angular] in
+body axes in both.
 """
 
 import os
@@ -60,9 +62,11 @@ def pinocchio_from_urdf(path_or_text: str, root: str = "fixed") -> pin.Model:
 
 
 def pinocchio_from_model(model: Model) -> pin.Model:
-    """The same numbers in Pinocchio, joint by joint: also joints that its reader of URDF refuses, and any values of the leaves.
+    """The same numbers in Pinocchio, joint by joint: also joints that its reader of URDF refuses, and any values of
+    the leaves.
 
-    Planar and continuous joints turn about z there. With A = [u w n] their frame is that of the joint turned by A, the child's frame that of the body turned by A.
+    Planar and continuous joints turn about z there. With A = [u w n] their frame is that of the joint turned by A,
+    the child's frame that of the body turned by A.
     """
     result = pin.Model()
     turns = []
@@ -184,8 +188,12 @@ class Oracle:
         for representation, there in FRAMES.items():
             classical = representation is Representation.MIXED
             acceleration = pin.getFrameClassicalAcceleration if classical else pin.getFrameAcceleration
-            result[key("twist", representation)] = np.array([pin.getFrameVelocity(m, d, f, there).vector for f in frames])
-            result[key("acceleration", representation)] = np.array([acceleration(m, d, f, there).vector for f in frames])
+            result[key("twist", representation)] = np.array(
+                [pin.getFrameVelocity(m, d, f, there).vector for f in frames]
+            )
+            result[key("acceleration", representation)] = np.array(
+                [acceleration(m, d, f, there).vector for f in frames]
+            )
         pin.forwardKinematics(m, d, self.q(q), self.v(v), np.zeros(m.nv))
         for representation, there in FRAMES.items():
             classical = representation is Representation.MIXED
@@ -238,7 +246,8 @@ class Oracle:
         return total
 
     def _force_by_q(self, q_there, wrenches) -> np.ndarray:
-        """Pinocchio's own forces turn with the joints, ours do not: central differences of fourth order, good to about 1e-12."""
+        """Pinocchio's own forces turn with the joints, ours do not: central differences of fourth order, good to
+        about 1e-12."""
         if not np.any(wrenches):
             return np.zeros((self.model.nv, self.model.nv))
         step, columns = 1e-3, []
@@ -269,7 +278,8 @@ class Oracle:
 
 
 def states(model: Model, count: int = 4, seed: int = 0) -> dict[str, jax.Array]:
-    """`count` states, stacked: q, v, a, tau and wrenches. The last one is neutral and at rest; wrenches act in the second alone."""
+    """`count` states, stacked: q, v, a, tau and wrenches. The last one is neutral and at rest; wrenches act in the
+    second alone."""
     rng = np.random.default_rng(seed)
     keys = jax.random.split(jax.random.key(seed), count - 1)
     q = jnp.stack([*(random_configuration(model, key) for key in keys), neutral(model)])

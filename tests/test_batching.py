@@ -1,6 +1,7 @@
 """Batch-last kernels behave as plain JAX functions under every transformation, alone and nested.
 
-The kernels below are compared with the same formulas on single arrays. `bare` is differentiated by JAX, `ruled` has a derivative rule of its own that calls further kernels.
+The kernels below are compared with the same formulas on single arrays. `bare` is differentiated by JAX, `ruled` has a
+derivative rule of its own that calls further kernels.
 """
 
 import functools

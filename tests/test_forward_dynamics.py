@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from evaluations import check, evaluate, every_robot, every_robot_in_both_precisions, oracle, robot
+from evaluations import check, evaluate, every_robot_in_both_precisions, oracle, robot
 from oracles import Oracle, pinocchio_from_model, states
 from random_trees import random_model
 

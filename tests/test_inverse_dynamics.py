@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from evaluations import check, evaluate, every_robot, every_robot_in_both_precisions, oracle, robot
+from evaluations import check, evaluate, every_robot_in_both_precisions, oracle, robot
 from oracles import states
 
 from jaxdyn.algorithms import (
@@ -162,7 +162,9 @@ def test_a_robot_without_joints_needs_no_torques():
 ARM = load("arm7")
 
 
-@pytest.mark.parametrize("transform", [lambda f: f, jax.jit, lambda f: jax.vmap(f, axis_size=2, in_axes=None)], ids=["eager", "jit", "vmap"])
+@pytest.mark.parametrize(
+    "transform", [lambda f: f, jax.jit, lambda f: jax.vmap(f, axis_size=2, in_axes=None)], ids=["eager", "jit", "vmap"]
+)
 @pytest.mark.parametrize(
     "argument, value, message",
     [
@@ -216,3 +218,16 @@ def test_other_numbers_do_not_compile_again():
     assert count == 1 and torque._cache_size() == 1
     np.testing.assert_allclose(torques[1], torques[0])
     np.testing.assert_allclose(torques[2], 2 * torques[0], rtol=1e-12)
+
+
+def test_gravity_torque_is_linear_in_the_masses():
+    model = load("arm7", dtype=jnp.float64)
+    q = jnp.linspace(-1.0, 1.0, model.nq)
+
+    def torque(mass):
+        return gravity_torque(eqx.tree_at(lambda m: m.inertia.mass, model, mass), q)
+
+    mass = model.inertia.mass
+    slopes = jax.jit(jax.jacfwd(torque))(mass)
+    np.testing.assert_allclose(slopes @ mass, torque(mass), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(jax.jit(jax.jacrev(torque))(mass), slopes, rtol=1e-12, atol=1e-12)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from evaluations import check, evaluate, every_robot, every_robot_in_both_precisions, oracle, robot, some_frames
+from evaluations import check, evaluate, every_robot_in_both_precisions, oracle, robot, some_frames
 from oracles import key, states
 
 from jaxdyn.algorithms import (

@@ -84,5 +84,5 @@ def test_wrong_configurations_are_refused():
     model = load("quadruped", root="floating")
     with pytest.raises(InputError, match=r"q: wanted shape \(19,\), given shape \(18,\)"):
         crba(model, jnp.zeros(18))
-    with pytest.raises(InputError, match="quaternion of joint 'root_joint'.*is zero"):
+    with pytest.raises(InputError, match=r"quaternion of joint 'root_joint'.*is zero"):
         crba(model, jnp.zeros(19))

@@ -1,4 +1,5 @@
-"""The level order of a tree: every body and degree of freedom once, parents first, and the sums along the tree that all algorithms are made of."""
+"""The level order of a tree: every body and degree of freedom once, parents first, and the sums along the tree that
+all algorithms are made of."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,5 @@
-"""Products on stacks equal their definitions in NumPy, for shared (length 1) and full batches, and for stacks without items."""
+"""Products on stacks equal their definitions in NumPy, for shared (length 1) and full batches, and for stacks without
+items."""
 
 import jax
 import jax.numpy as jnp

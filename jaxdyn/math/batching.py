@@ -300,7 +300,7 @@ def push_forward(function: Callable, static: Hashable, arguments, tangents):
     Returns `None` when nothing varies.
     """
     flat, structure = jax.tree.flatten(arguments)
-    moved = jax.tree.leaves(tangents, is_leaf=lambda x: x is None)
+    moved = structure.flatten_up_to(tangents)
     varying = tuple(t is not None for t in moved)
     if not any(varying):
         return None
