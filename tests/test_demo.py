@@ -13,7 +13,9 @@ import jaxdyn
 from jaxdyn.cli import main
 
 ENVS, STEPS = 6, 300
-ARGUMENTS = f"demo --envs {ENVS} --steps {STEPS} --iterations 12 --duration 0.2 --hop 0.35 --show 4 --precision 64".split()
+ARGUMENTS = (
+    f"demo --envs {ENVS} --steps {STEPS} --iterations 12 --duration 0.2 --hop 0.35 --show 4 --precision 64".split()
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,15 @@ def data(demo):
 def test_it_succeeds_and_writes_what_it_says(demo):
     status, folder, text = demo
     assert status == 0
-    names = {"index.html", "base_height.png", "contact_forces.png", "cost.png", "hop_height.png", "data.npz", "figures.json"}
+    names = {
+        "index.html",
+        "base_height.png",
+        "contact_forces.png",
+        "cost.png",
+        "hop_height.png",
+        "data.npz",
+        "figures.json",
+    }
     assert {path.name for path in folder.iterdir()} == names
     assert all(str(folder / name) in text for name in names)
 
@@ -85,7 +95,9 @@ def test_the_same_seed_gives_the_same_drop(data, tmp_path):
 
 def test_the_page_opens_in_a_browser(demo, browser, tmp_path):
     page = demo[1] / "index.html"
-    assert "http://" not in re.sub(r"http://www\.w3\.org/\S*", "", page.read_text()) and "https://" not in page.read_text()
+    assert (
+        "http://" not in re.sub(r"http://www\.w3\.org/\S*", "", page.read_text()) and "https://" not in page.read_text()
+    )
     shot = tmp_path / "shot.png"
     options = "--headless=new --no-sandbox --disable-gpu --use-angle=swiftshader --enable-unsafe-swiftshader".split()
     done = subprocess.run(

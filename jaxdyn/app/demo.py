@@ -304,6 +304,8 @@ def make_page(
     if shown:
         scene.add_robot(model, drop.q[:shown], times=drop.times, name="drop", offset=offsets)
         points, forces = drop.points[:shown], drop.forces[:shown]
-        scene.add_contact_forces(points, forces, robot="drop", name="forces of the drop", color="teal", scale=FORCE_SCALE)
+        scene.add_contact_forces(
+            points, forces, robot="drop", name="forces of the drop", color="teal", scale=FORCE_SCALE
+        )
     scene.add_ground()
     return scene

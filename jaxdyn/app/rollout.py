@@ -48,7 +48,7 @@ def add_simulation(parser: argparse.ArgumentParser) -> None:
         "--contacts",
         default=None,
         metavar="LINK,LINK",
-        help="links that touch the ground (default: chosen from the shapes, see the guide)",
+        help="links that touch the ground (default: those that are lowest in the initial posture)",
     )
     parser.add_argument(
         "--armature",

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 WORKER = "jaxdyn-work"
 
@@ -39,7 +39,7 @@ class Bar:
     **Arguments:** `label`; `total`: the number of steps; `stream`: default standard output.
     """
 
-    def __init__(self, label: str, total: int, stream: TextIO | None = None):
+    def __init__(self, label: str, total: int, stream: Any = None):
         self.label, self.total = label, max(total, 1)
         self.stream = sys.stdout if stream is None else stream
         self.live = self.stream.isatty()

@@ -46,17 +46,17 @@ class Nodes(eqx.Module):
     one where something is shared.
     """
 
-    displacement: Float[Array, "n 3 batch"]
-    velocity: Float[Array, "n 3 batch"]
-    depth: Float[Array, "n batch"]
-    normal: Float[Array, "n 3 batch"]
+    displacement: Float[Array, "n 3 #batch"]
+    velocity: Float[Array, "n 3 #batch"]
+    depth: Float[Array, "n #batch"]
+    normal: Float[Array, "n 3 #batch"]
 
 
 class TractionLaw(eqx.Module):
     """A law of contact for points. When `traction` is called, its constants have the shape (n, batch) as well."""
 
     @abc.abstractmethod
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3 batch"]:
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:
         """Force per area that the ground exerts on each point, in world axes, N/m^2."""
 
 
@@ -118,7 +118,7 @@ class Brush(TractionLaw):
     stiffness: Scalar = parameter("stiffness")
     damping: Scalar = parameter("damping")
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3 batch"]:
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:
         return self.stiffness[:, None] * nodes.displacement - self.damping[:, None] * nodes.velocity
 
 
@@ -133,7 +133,7 @@ class UnilateralBrush(TractionLaw):
     damping: Scalar = parameter("damping")
     friction: Scalar = parameter("friction", default=0.5)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3 batch"]:
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:
         separation, slip = _split(nodes.velocity, nodes.normal)
         _, stretch = _split(nodes.displacement, nodes.normal)
         pressure = _spring_damper(nodes.depth, separation, self.stiffness, self.damping)
@@ -157,7 +157,7 @@ class SmoothUnilateral(TractionLaw):
     friction: Scalar = parameter("friction", default=0.5)
     smoothing: Scalar = parameter("smoothing", default=1e-3)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3 batch"]:
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:
         separation, slip = _split(nodes.velocity, nodes.normal)
         _, stretch = _split(nodes.displacement, nodes.normal)
         pressure = _soft_spring_damper(nodes.depth, separation, self.stiffness, self.damping, self.smoothing)
@@ -181,7 +181,7 @@ class Coulomb(TractionLaw):
     friction: Scalar = parameter("friction", default=0.5)
     slip_velocity: Scalar = parameter("slip_velocity", default=1e-2)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3 batch"]:
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:
         separation, slip = _split(nodes.velocity, nodes.normal)
         pressure = _spring_damper(nodes.depth, separation, self.stiffness, self.damping)
         return pressure[:, None] * nodes.normal + _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
@@ -201,7 +201,7 @@ class SmoothCoulomb(TractionLaw):
     slip_velocity: Scalar = parameter("slip_velocity", default=1e-2)
     smoothing: Scalar = parameter("smoothing", default=1e-3)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3 batch"]:
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:
         separation, slip = _split(nodes.velocity, nodes.normal)
         pressure = _soft_spring_damper(nodes.depth, separation, self.stiffness, self.damping, self.smoothing)
         return pressure[:, None] * nodes.normal + _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
@@ -225,7 +225,7 @@ class HuntCrossley(TractionLaw):
     exponent: Scalar = parameter("exponent", default=1.5)
     slip_velocity: Scalar = parameter("slip_velocity", default=1e-2)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3 batch"]:
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:
         separation, slip = _split(nodes.velocity, nodes.normal)
         below = nodes.depth > 0
         # The power of 1 where there is no contact: the derivative with respect to the exponent is a logarithm.

@@ -38,8 +38,8 @@ PROJECTED_AREA = ("abs_r33", "none")
 
 Vector3 = Float[Array, "3"]
 Vector6 = Float[Array, "6"]
-Vectors = Float[Array, "contacts 3 batch"]
-Matrices = Float[Array, "contacts 3 3 batch"]
+Vectors = Float[Array, "contacts 3 #batch"]
+Matrices = Float[Array, "contacts 3 3 #batch"]
 
 
 class Motion(eqx.Module):
@@ -91,11 +91,11 @@ def _check_projected_area(value: str) -> None:
         raise InputError(f"projected_area: wanted one of {PROJECTED_AREA}, given {value!r}.")
 
 
-def _projection(projected_area: str, rotation: Matrices) -> Float[Array, "contacts batch"]:
+def _projection(projected_area: str, rotation: Matrices) -> Float[Array, "contacts #batch"]:
     return jnp.abs(rotation[:, 2, 2]) if projected_area == "abs_r33" else jnp.ones_like(rotation[:, 2, 2])
 
 
-def _turn(rotation: Matrices, points: Float[Array, "contacts n 3 batch"]) -> Float[Array, "contacts n 3 batch"]:
+def _turn(rotation: Matrices, points: Float[Array, "contacts n 3 #batch"]) -> Float[Array, "contacts n 3 #batch"]:
     """`R r` for the points of each contact."""
     return total(rotation[:, None, :, k] * points[:, :, k, None] for k in range(3))
 
@@ -110,8 +110,8 @@ def _per_point(stack: Float[Array, "contacts *rest"], n: int) -> Float[Array, "p
 
 
 def node_states(
-    points: Float[Array, "contacts n 3 batch"], motion: Motion, terrain: Terrain | None
-) -> tuple[Nodes, Float[Array, "points 3 batch"]]:
+    points: Float[Array, "contacts n 3 #batch"], motion: Motion, terrain: Terrain | None
+) -> tuple[Nodes, Float[Array, "points 3 #batch"]]:
     """What a traction law needs to know of `points` (in axes of the sole), and the arms `R r` in world axes."""
     n = points.shape[1]
     arms = materialize(_flatten(_turn(motion.rotation, points)))
@@ -127,8 +127,8 @@ def node_states(
 
 def surface_forces(
     law: TractionLaw,
-    points: Float[Array, "contacts n 3 batch"],
-    weights: Float[Array, "contacts n batch"],
+    points: Float[Array, "contacts n 3 #batch"],
+    weights: Float[Array, "contacts n #batch"],
     motion: Motion,
     terrain: Terrain | None,
 ) -> tuple[Vectors, Vectors]:
@@ -177,7 +177,7 @@ class ContactPatch(Surface):
         """Area of the sole, m^2."""
         return self.length * self.width
 
-    def _nodes(self) -> tuple[Float[Array, "contacts n 3 batch"], Float[Array, "contacts n batch"]]:
+    def _nodes(self) -> tuple[Float[Array, "contacts n 3 #batch"], Float[Array, "contacts n #batch"]]:
         """Quadrature nodes in axes of the sole (m) and their weights (m^2)."""
         grid, weights = _gauss(self.quadrature)
         like = self.length

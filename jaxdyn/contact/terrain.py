@@ -24,11 +24,11 @@ class Terrain(eqx.Module):
     """
 
     @abc.abstractmethod
-    def query(self, points: Float[Array, "n 3 batch"]) -> tuple[Float[Array, "n batch"], Float[Array, "n 3 batch"]]:
+    def query(self, points: Float[Array, "n 3 #batch"]) -> tuple[Float[Array, "n #batch"], Float[Array, "n 3 #batch"]]:
         """Depth of points (world axes, m) below the ground, negative above it, and the ground's unit normal there."""
 
     @abc.abstractmethod
-    def height(self, xy: Float[Array, "n 2 batch"]) -> Float[Array, "n batch"]:
+    def height(self, xy: Float[Array, "n 2 #batch"]) -> Float[Array, "n #batch"]:
         """Height of the ground (m) over points of the horizontal plane."""
 
     def at(self, points: Float[Array, "n 3"]) -> tuple[Float[Array, " n"], Float[Array, "n 3"], Float[Array, " n"]]:
@@ -44,11 +44,11 @@ class FlatTerrain(Terrain):
 
     level: Float[Array, "..."] = parameter("level", default=0.0)
 
-    def query(self, points: Float[Array, "n 3 batch"]) -> tuple[Float[Array, "n batch"], Float[Array, "n 3 batch"]]:
+    def query(self, points: Float[Array, "n 3 #batch"]) -> tuple[Float[Array, "n #batch"], Float[Array, "n 3 #batch"]]:
         one = jnp.ones_like(points[:, 2])
         return self.level - points[:, 2], jnp.stack([0 * one, 0 * one, one], axis=1)
 
-    def height(self, xy: Float[Array, "n 2 batch"]) -> Float[Array, "n batch"]:
+    def height(self, xy: Float[Array, "n 2 #batch"]) -> Float[Array, "n #batch"]:
         return self.level + jnp.zeros_like(xy[:, 0])
 
 
@@ -64,11 +64,11 @@ class PlaneTerrain(Terrain):
     def _unit(self) -> Float[Array, "..."]:
         return self.normal / jnp.sqrt(dot(self.normal, self.normal))[:, None]
 
-    def query(self, points: Float[Array, "n 3 batch"]) -> tuple[Float[Array, "n batch"], Float[Array, "n 3 batch"]]:
+    def query(self, points: Float[Array, "n 3 #batch"]) -> tuple[Float[Array, "n #batch"], Float[Array, "n 3 #batch"]]:
         normal = self._unit() + jnp.zeros_like(points)
         return dot(self.point - points, normal), normal
 
-    def height(self, xy: Float[Array, "n 2 batch"]) -> Float[Array, "n batch"]:
+    def height(self, xy: Float[Array, "n 2 #batch"]) -> Float[Array, "n #batch"]:
         normal = self._unit()
         return self.point[:, 2] - dot(xy - self.point[:, :2], normal[:, :2]) / normal[:, 2]
 
