@@ -73,17 +73,13 @@ def loss(f):
 
 def scanned(f):
     """Sum over a recursion."""
-    return lambda p, q: (
-        jax.lax.scan(lambda c, _: (f(p, c)["y"] * 0.1, f(p, c)["z"]), q, None, length=4)[1].sum()
-    )
+    return lambda p, q: jax.lax.scan(lambda c, _: (f(p, c)["y"] * 0.1, f(p, c)["z"]), q, None, length=4)[1].sum()
 
 
 def batch_scanned(f):
     """A recursion of a whole batch, as a rollout is."""
     step = jax.vmap(f, (None, 0))
-    return lambda p, q: (
-        jax.lax.scan(lambda c, _: (step(p, c)["y"] * 0.1, step(p, c)["z"]), q, None, length=4)[1].sum()
-    )
+    return lambda p, q: jax.lax.scan(lambda c, _: (step(p, c)["y"] * 0.1, step(p, c)["z"]), q, None, length=4)[1].sum()
 
 
 def looped(f):
@@ -306,3 +302,23 @@ def test_materialize_is_the_identity_with_derivatives():
     equal(jax.vmap(materialize, 1, 1)(x), x)
     special = jnp.array([jnp.nan, jnp.inf, -jnp.inf])
     np.testing.assert_array_equal(materialize(special), special)
+
+
+def test_a_batch_may_be_empty():
+    none = jnp.zeros((0, 3))
+    for f in FUNCTIONS.values():
+        value = jax.jit(jax.vmap(f, (None, 0)))(p, none)
+        assert value["y"].shape == (0, 3) and value["z"].shape == (0,)
+        slope = jax.grad(lambda p, q, f=f: jax.vmap(f, (None, 0))(p, q)["z"].sum(), (0, 1))(p, none)
+        np.testing.assert_array_equal(slope[0]["m"], 0.0)
+        assert slope[1].shape == (0, 3)
+        assert jax.vmap(jax.vmap(f, (None, 0)), (None, 0))(p, jnp.zeros((4, 0, 3)))["y"].shape == (4, 0, 3)
+
+
+def test_kernels_run_step_by_step_where_jit_is_switched_off():
+    """As in a debugger."""
+    with jax.disable_jit():
+        value = FUNCTIONS["ruled"](p, q)
+        slope = jax.grad(loss(FUNCTIONS["ruled"]), (0, 1))(p, q)
+    equal(value, plain(p, q))
+    equal(slope, jax.grad(loss(plain), (0, 1))(p, q))

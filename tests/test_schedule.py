@@ -94,7 +94,10 @@ def test_relations_of_degrees_of_freedom_are_those_of_the_tree(tree):
 def test_sums_along_the_tree_are_products_with_the_ancestors_matrix(tree):
     order = schedule(tree)
     rng = np.random.default_rng(0)
-    per_body, per_dof = jnp.asarray(rng.normal(size=(tree.n_bodies, 2, 3))), jnp.asarray(rng.normal(size=(tree.nv, 2, 3)))
+    per_body, per_dof = (
+        jnp.asarray(rng.normal(size=(tree.n_bodies, 2, 3))),
+        jnp.asarray(rng.normal(size=(tree.nv, 2, 3))),
+    )
     ancestors = tree.ancestors[np.ix_(order.bodies, order.bodies)].astype(float)
     belongs = (np.arange(tree.n_bodies)[:, None] == order.dof_body[None]).astype(float)
     down, up, dofs = jax.jit(lambda x, y: (order.sum_down(x), order.sum_up(x), order.sum_dofs(y)))(per_body, per_dof)
@@ -114,7 +117,9 @@ def test_scans_hand_states_outwards_and_messages_inwards(tree):
         if level.depth == 0:
             assert state["above"] is None
         else:
-            np.testing.assert_array_equal(state["above"][:, 0], np.take(tree.parents, order.bodies[level.start : level.stop]))
+            np.testing.assert_array_equal(
+                state["above"][:, 0], np.take(tree.parents, order.bodies[level.start : level.stop])
+            )
     sums = order.scan_up(lambda level, below: (level.of(number), below))
     for level, below in zip(order.levels, sums, strict=True):
         expected = [sum(tree.children[b]) for b in order.bodies[level.start : level.stop]]

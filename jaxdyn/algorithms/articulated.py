@@ -31,6 +31,7 @@ from jaxdyn.math.stacked import (
     cross,
     dot,
     first,
+    flat,
     hat,
     join,
     last,
@@ -153,7 +154,7 @@ def solve(tree: Tree, at: Geometry, parts: Factor, tau: Stack) -> Stack:
                 a = a - jnp.sum(part.k * moved[:, None], axis=2)
             own = total(part.axes[:, j] * a[:, j, None] for j in range(group.size))
             motions.append(own if moved is None else moved + own)
-            results.append(a.reshape(-1, a.shape[-1]))
+            results.append(flat(a))
         return join(motions)
 
     order.scan_down(step)
@@ -204,7 +205,7 @@ def inverse_factor(tree: Tree, at: Geometry, parts: Factor) -> tuple[Stack, Stac
                 moved = group.bodies(above)
                 row = materialize(-total(part.k[:, :, None, j] * moved[:, None, :, j] for j in range(6)))
                 own = join([moved + total(own[:, j, None] * row[:, j, :, None] for j in range(k)), own], 1)
-                rows.append(row.reshape(-1, width))
+                rows.append(flat(row))
             states.append(own)
             for b in range(group.count):
                 start = group.dof + b * k
@@ -276,7 +277,7 @@ def pivots_kernel(tree: Tree, bodies: Bodies, q: Configuration) -> Stack:
     parts = factor(bodies, at, spatial_matrices(bodies, at, body))
     free = join(
         [
-            1.0 / jnp.einsum("miib->mib", part.d_inverse).reshape(-1, part.d_inverse.shape[-1])
+            1.0 / flat(jnp.einsum("miib->mib", part.d_inverse))
             for level in parts
             for part in level
         ]

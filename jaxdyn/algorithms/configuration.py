@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.errors import FloatLike, InputError, check_shape
 from jaxdyn.math import so3
-from jaxdyn.math.stacked import Stack, join, take, total
+from jaxdyn.math.stacked import Stack, flat, join, take, total
 from jaxdyn.model.manifold import check_configuration
 from jaxdyn.model.model import Model
 from jaxdyn.model.tree import QUATERNION_START, Tree
@@ -118,7 +118,7 @@ def tangent_of(tree: Tree, configuration: Configuration, tangent: Configuration 
         # entry (i, j) of R^T dR, only the six that vee needs
         rd = lambda i, j: total(rotations[:, k, i] * d[:, k, j] for k in range(3))  # noqa: E731
         w = 0.5 * jnp.stack([rd(2, 1) - rd(1, 2), rd(0, 2) - rd(2, 0), rd(1, 0) - rd(0, 1)], 1)
-        parts.append(w.reshape(-1, w.shape[-1]))
+        parts.append(flat(w))
         order += [tree.v_offset[j] + tree.joint_nv[j] - 3 + k for j in table.rotating for k in range(3)]
     if tangent.coordinates is not None:
         d = tangent.coordinates

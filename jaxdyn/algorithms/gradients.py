@@ -131,7 +131,7 @@ def _with_armature(bodies: Bodies, matrix: Stack) -> Stack:
 def _assemble(tree: Tree, lower: Stack, upper: Stack) -> Stack:
     """(B, nv, c nv): `lower` where the body of the row is at or below that of the column, `upper` where it is
     strictly above, else zero."""
-    below, above = (np.tile(m, (1, lower.shape[2] // tree.nv))[None] for m in _masks(tree))
+    below, above = (np.tile(m, (1, lower.shape[2] // max(tree.nv, 1)))[None] for m in _masks(tree))
     return jnp.where(below, lower, jnp.where(above, upper, jnp.zeros((), lower.dtype)))
 
 

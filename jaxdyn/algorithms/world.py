@@ -115,7 +115,7 @@ def geometry(bodies: Bodies, q: Configuration) -> Geometry:
     if order.n == 0:
         zero = jnp.zeros((3, 1), bodies.gravity.dtype)
         none, axes = zero[None][:0], jnp.zeros((0, 6, 1), zero.dtype)
-        return Geometry(zero[None, :, None][:0], none, none, zero, axes, axes)
+        return Geometry(jnp.zeros((0, 3, 3, 1), zero.dtype), none, none, zero, axes, axes)
     r0 = take(bodies.joint_placement.rotation, order.bodies)
     p0 = take(bodies.joint_placement.translation, order.bodies)
     axis = take(bodies.joint_axis, order.bodies)

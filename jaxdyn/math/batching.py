@@ -21,7 +21,7 @@ parameter's gradient needs.
 """
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -101,7 +101,13 @@ def _full_width(outputs: Sequence, width: int) -> list:
 
 
 def _width(arrays) -> int:
-    return max((x.shape[-1] for x in arrays), default=1)
+    return broadcast_width(x.shape[-1] for x in arrays)
+
+
+def broadcast_width(widths: Iterable[int]) -> int:
+    """The length to which batches of length 1 and B broadcast; a batch may be empty (B = 0)."""
+    widths = list(widths)
+    return 0 if 0 in widths else max(widths, default=1)
 
 
 def _run(*flat, kernel: Callable, **_):
@@ -167,7 +173,7 @@ def _fold(x, dim: int | None, size: int, inner: int, full: bool):
 def _batch_rule(primitive: Primitive, arguments, dims, **parameters):
     size = next(x.shape[d] for x, d in zip(arguments, dims, strict=True) if d is not None)
     n_residuals = parameters.get("n_residuals", len(arguments))
-    inner = max(_trailing(x, d) for x, d in zip(arguments, dims, strict=True))
+    inner = broadcast_width(_trailing(x, d) for x, d in zip(arguments, dims, strict=True))
     folded = [
         _fold(x, d, size, inner, full=i >= n_residuals) for i, (x, d) in enumerate(zip(arguments, dims, strict=True))
     ]
@@ -183,14 +189,19 @@ def _trailing(x, dim: int | None) -> int:
     return x.shape[-2] if dim % x.ndim == x.ndim - 1 else x.shape[-1]
 
 
+def _evaluate(primitive: Primitive, *flat, **parameters) -> list:
+    """The call outside of `jit`: compiled all the same, but for a debugger, which asks that nothing is."""
+    if jax.config.jax_disable_jit:
+        return _run(*flat, **parameters)
+    return _compiled(primitive, tuple(sorted(parameters.items())))(*flat)
+
+
 call_p = Primitive("jaxdyn_kernel")
 linear_p = Primitive("jaxdyn_linear_kernel")
 
 for _primitive in (call_p, linear_p):
     _primitive.multiple_results = True
-    _primitive.def_impl(
-        lambda *flat, _p=_primitive, **parameters: _compiled(_p, tuple(sorted(parameters.items())))(*flat)
-    )
+    _primitive.def_impl(functools.partial(_evaluate, _primitive))
     _primitive.def_abstract_eval(_abstract)
     mlir.register_lowering(_primitive, mlir.lower_fun(_run, multiple_results=True))
     mlir.register_lowering(_primitive, mlir.lower_fun(_run_tiled, multiple_results=True), platform="cpu")

@@ -6,6 +6,7 @@ number at a time (five times slower on a CPU).
 """
 
 import functools
+import math
 import operator
 from typing import TypeAlias
 
@@ -13,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
+from jaxdyn.math.batching import broadcast_width
 
 Stack: TypeAlias = Float[Array, "..."]
 
@@ -24,7 +27,7 @@ def constant(values, like: Stack) -> Stack:
 
 def widest(*stacks: Stack) -> int:
     """Length of the batch of stacks, some of which may be shared (length 1)."""
-    return max((x.shape[-1] for x in stacks), default=1)
+    return broadcast_width(x.shape[-1] for x in stacks)
 
 
 def widen(stack: Stack, width: int) -> Stack:
@@ -45,6 +48,11 @@ def pile(parts, axis: int = 0) -> Stack:
     """Stack along a new axis; shared ones are widened."""
     width = widest(*parts)
     return jnp.stack([widen(p, width) for p in parts], axis)
+
+
+def flat(stack: Stack) -> Stack:
+    """All axes but the batch as one. (`reshape(-1, B)` cannot tell how many items an empty batch has.)"""
+    return stack.reshape(math.prod(stack.shape[:-1]), stack.shape[-1])
 
 
 def take(stack: Stack, index) -> Stack:
@@ -106,7 +114,7 @@ def pairs(a: Stack, b: Stack) -> Stack:
 
 def products(a: Stack, b: Stack) -> Stack:
     """Matrix products, batch first: (B, n, k), (B, k, m) -> (B, n, m). Shared operands (length 1) are widened."""
-    width = max(a.shape[0], b.shape[0])
+    width = broadcast_width((a.shape[0], b.shape[0]))
     a, b = (x if x.shape[0] == width else jnp.broadcast_to(x, (width, *x.shape[1:])) for x in (a, b))
     return jnp.matmul(a, b, precision="highest")
 
