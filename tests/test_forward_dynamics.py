@@ -11,9 +11,9 @@ from evaluations import check, evaluate, every_robot_in_both_precisions, oracle,
 from oracles import Oracle, pinocchio_from_model, states
 from random_trees import random_model
 
-from jaxdyn.algorithms import aba, compute_minv, crba, forward_dynamics, nonlinear_effects, rnea
+from jaxdyn.algorithms import aba, compute_minv, crba, forward_dynamics, mass_matrix_status, nonlinear_effects, rnea
 from jaxdyn.algorithms.configuration import as_configuration
-from jaxdyn.errors import InputError
+from jaxdyn.errors import InputError, JaxdynWarning, Status
 from jaxdyn.model import from_urdf, load, neutral
 
 
@@ -101,9 +101,12 @@ def test_a_singular_mass_matrix_gives_no_plausible_numbers():
     )
     model = from_urdf(text)
     one = jnp.ones(1)
-    assert not np.isfinite(aba(model, one, one, one)).any()
+    with pytest.warns(JaxdynWarning, match="singular at joints 'j'"):
+        assert not np.isfinite(aba(model, one, one, one)).any()
+    assert int(mass_matrix_status(model, one)) == Status.SINGULAR_MASS_MATRIX
     geared = eqx.tree_at(lambda m: m.armature, model, 0.5 * one)
     np.testing.assert_allclose(aba(geared, one, one, one), [2.0])
+    assert int(mass_matrix_status(geared, one)) == Status.OK
 
 
 @pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
@@ -125,7 +128,7 @@ def test_wrong_shapes_are_refused_with_name_and_shapes(transform, argument, shap
 
 
 def test_other_numbers_do_not_compile_again():
-    function = jax.jit(aba)
+    function = jax.jit(lambda *arguments: aba(*arguments))  # of its own: calls of jit(aba) share what they compiled
     model = load("double_pendulum")
     other = jax.tree.map(lambda x: x * 1.1, model)
     for m in (model, load("double_pendulum"), other):
@@ -142,7 +145,11 @@ def dynamics(model, q, v, tau):
 
 @pytest.mark.parametrize(
     "shape, n, seconds",
-    [("star", 60, 20), pytest.param("chain", 40, 60, marks=pytest.mark.slow), pytest.param("chain", 100, 150, marks=pytest.mark.slow)],
+    [
+        ("star", 60, 20),
+        pytest.param("chain", 40, 60, marks=pytest.mark.slow),
+        pytest.param("chain", 100, 150, marks=pytest.mark.slow),
+    ],
 )
 def test_long_chains_and_wide_stars_compile_in_reasonable_time_and_are_right(shape, n, seconds):
     model = random_model(1, n, shape=shape, fixed=0.0, dtype=jnp.float64)
@@ -158,3 +165,9 @@ def test_long_chains_and_wide_stars_compile_in_reasonable_time_and_are_right(sha
     # accelerations of a long chain are ill-conditioned: ask for the torques back
     check(there.rnea(s["q"], s["v"], a), s["tau"], 1e-10)
     check(a, there.aba(s["q"], s["v"], s["tau"]), 1e-10 if shape == "star" else 1e-6)
+
+
+def test_a_batch_of_states_may_be_empty():
+    model = load("quadruped", root="floating")
+    q, v = jnp.zeros((0, model.nq)), jnp.zeros((0, model.nv))
+    assert jax.vmap(aba, (None, 0, 0, 0))(model, q, v, v).shape == (0, model.nv)

@@ -275,13 +275,7 @@ def pivots_kernel(tree: Tree, bodies: Bodies, q: Configuration) -> Stack:
     at = world.geometry(bodies, q)
     body = world.inertias(bodies, at)
     parts = factor(bodies, at, spatial_matrices(bodies, at, body))
-    free = join(
-        [
-            1.0 / flat(jnp.einsum("miib->mib", part.d_inverse))
-            for level in parts
-            for part in level
-        ]
-    )
+    free = join([1.0 / flat(jnp.einsum("miib->mib", part.d_inverse)) for level in parts for part in level])
     axes = take(at.axes, order.dof_rank)
     whole = dot(of_dofs(tree, composite(tree, body)).apply(axes), axes) + bodies.armature
     return take(free, order.dof_rank) / whole

@@ -78,7 +78,7 @@ def as_configuration(model: Model, q: FloatLike | Configuration, name: str = "q"
 
 
 def configuration_from_pose(
-    model: Model, position: Float[Array, "3"], rotation: Float[Array, "3 3"], joint_position: Float[Array, " joints"]
+    model: Model, position: FloatLike, rotation: FloatLike, joint_position: FloatLike
 ) -> Configuration:
     """The configuration of a robot whose first joint is floating, all others without rotations.
 
@@ -94,9 +94,9 @@ def configuration_from_pose(
             "wanted a robot whose first joint is floating and the only one with a rotation, "
             f"given joints of types {tree.joint_types}; load it with root='floating'."
         )
-    check_shape("position", position, (3,))
-    check_shape("rotation", rotation, (3, 3))
-    check_shape("joint_position", joint_position, (model.nq - 7,))
+    position = check_shape("position", position, (3,), dtype=model.dtype)
+    rotation = check_shape("rotation", rotation, (3, 3), dtype=model.dtype)
+    joint_position = check_shape("joint_position", joint_position, (model.nq - 7,), dtype=model.dtype)
     return Configuration(rotation[None], jnp.concatenate([position, joint_position]))
 
 
