@@ -43,7 +43,7 @@ def test_armature_friction_gravity_and_regularization():
     floatless = FixedBaseDynamics(model, gravity=[0.0, 0.0, 0.0]).acceleration(x, torque)
     weightless = eqx.tree_at(lambda m: m.gravity, model, jnp.zeros(3))
     close(floatless, aba(weightless, x.joint_position, x.joint_velocity, torque), 1e-12)
-    damped = eqx.tree_at(lambda m: m.damping, model, jnp.full(7, 2.0))
+    damped = eqx.tree_at(lambda m: (m.damping, m.friction), model, (jnp.full(7, 2.0), jnp.zeros(7)))
     rubbing = FixedBaseDynamics(damped, joint_friction=True).acceleration(x, torque)
     close(rubbing, FixedBaseDynamics(model).acceleration(x, torque - 2 * x.joint_velocity), 1e-12)
 
@@ -71,7 +71,7 @@ def test_wrenches_and_contacts_act_on_the_arm():
 def test_wrong_arguments_are_named():
     model = load("double_pendulum")
     with pytest.raises(InputError, match="FloatingBaseDynamics"):
-        FixedBaseDynamics(load("double_pendulum", root="floating"))
+        FixedBaseDynamics(load("box", root="floating"))
     with pytest.raises(InputError, match=r"gravity: wanted shape \(3,\)"):
         FixedBaseDynamics(model, gravity=9.81)
     with pytest.raises(InputError, match=r"mass_regularization: wanted shape \(2, 2\)"):
@@ -82,9 +82,7 @@ def test_wrong_arguments_are_named():
         system(x, jnp.zeros(3))
     with pytest.raises(InputError, match=r"joint_velocity: wanted shape \(2,\), given \(3,\)"):
         system(FixedBaseState(jnp.zeros(2), jnp.zeros(3)), None)
-    with pytest.raises(InputError, match="wanted a FixedBaseState"):
-        system(jnp.zeros(4), None)
-    with pytest.raises(InputError, match="batches go through jax.vmap"):
+    with pytest.raises(InputError, match=r"batches go through jax\.vmap"):
         system(FixedBaseState(jnp.zeros((5, 2)), jnp.zeros((5, 2))), None)
 
 

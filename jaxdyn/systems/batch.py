@@ -286,7 +286,7 @@ def _batch_controls(system: System, controls: Any, environments: int, steps: int
         in_batch.append(extra in ((environments,), (environments, steps)))
     time_mask, batch_mask = structure.unflatten(in_time), structure.unflatten(in_batch)
     scanned, held = eqx.partition(controls, time_mask)
-    return Controls(None, scanned, held), Controls(False, *eqx.partition(batch_mask, time_mask))
+    return Controls(None, scanned, held), Controls(None, *eqx.partition(batch_mask, time_mask))
 
 
 def _row(tree: Any, i: int) -> Any:

@@ -5,7 +5,7 @@ Frames, laws and the way back to joint torques run in one kernel, batch last (se
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ from jaxdyn.model.tree import Tree
 Contacts = tuple[CompliantContact, ...]
 
 
-def checked_contacts(model: Model, contacts: Contacts) -> Contacts:
+def checked_contacts(model: Model, contacts: Any) -> Contacts:
     """The contacts, in the dtype of the model.
 
     **Raises:** `InputError` if one is not a `CompliantContact`, or its frame does not exist or is fixed to the world.
