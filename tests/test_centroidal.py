@@ -85,7 +85,9 @@ def test_momentum_about_the_centre_of_mass_does_not_depend_on_the_place_or_the_s
     model = load("quadruped", root="floating")
     s = {name: x[0] for name, x in states(model).items()}
     here = centroidal_momentum(model, forward_kinematics(model, s["q"], s["v"]))
-    there = centroidal_momentum(model, forward_kinematics(model, s["q"].at[:3].add(jnp.array([5.0, -3.0, 2.0])), s["v"]))
+    there = centroidal_momentum(
+        model, forward_kinematics(model, s["q"].at[:3].add(jnp.array([5.0, -3.0, 2.0])), s["v"])
+    )
     check(there, here, 1e-12)
     kin = forward_kinematics(model, s["q"], s["v"])
     drift = jnp.zeros(model.nv).at[:3].set(kin.rotation[0].T @ jnp.array([1.0, 2.0, 3.0]))

@@ -90,7 +90,9 @@ def test_parts_that_were_not_asked_for_are_absent():
         frame_velocity(model, forward_kinematics(model, q), 0)
     with pytest.raises(InputError, match=r"kin holds no velocities"):
         jacobian_dot_v(model, forward_kinematics(model, q), 0)
-    with pytest.raises(InputError, match=r"kin holds no accelerations: make it with forward_kinematics\(model, q, v, a\)"):
+    with pytest.raises(
+        InputError, match=r"kin holds no accelerations: make it with forward_kinematics\(model, q, v, a\)"
+    ):
         frame_acceleration(model, kin, 0)
     with pytest.raises(InputError, match="a: accelerations need velocities"):
         forward_kinematics(model, q, None, v)
@@ -192,7 +194,9 @@ def test_wrong_frames_and_points_are_refused():
         with pytest.raises(UnknownNameError, match="unknown frame"):
             function(model, kin, "nowhere")
     for index in (-1, model.n_frames):
-        with pytest.raises(InputError, match=rf"frame: wanted a name or an index from 0 to {model.n_frames - 1}, given {index}"):
+        with pytest.raises(
+            InputError, match=rf"frame: wanted a name or an index from 0 to {model.n_frames - 1}, given {index}"
+        ):
             frame_pose(model, kin, index)
     for wrong in (1.0, True, None):
         with pytest.raises(Exception, match="frame"):

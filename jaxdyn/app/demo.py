@@ -286,7 +286,7 @@ def make_page(
     shown = min(arguments.show, len(drop.q))
     columns = max(int(np.ceil(np.sqrt(1.6 * shown))), 1)
     row, column = np.divmod(np.arange(shown), columns)
-    offsets = np.stack([-SPACING * (row + 1.4), SPACING * (column - (columns - 1) / 2), np.zeros(shown)], axis=1)
+    offsets = np.stack([-SPACING * (row + 2), SPACING * (column - (columns - 1) / 2), np.zeros(shown)], axis=1)
     scene = jaxdyn.Scene(
         "Quadrupeds: a drop and a hop",
         subtitle=f"Behind: {shown} of {len(drop.q)} that drop on compliant ground. In front: a hop, torques by gradient descent "
@@ -300,7 +300,7 @@ def make_page(
         scene.add_trace(robot="hop", body=model.body_names[0], name="path of the base")
         scene.add_readout("height of the base", hop.q[:, 2], times=hop.times, unit="m")
         scene.add_time_stamp(arguments.duration, "end of the optimised torques")
-        scene.set_camera(azimuth=30, elevation=15, distance=2.9, target=(-0.35, 0.15, 0.17))
+        scene.set_camera(azimuth=26, elevation=16, distance=2.9, target=(-0.4, 0.12, 0.16))
     if shown:
         scene.add_robot(model, drop.q[:shown], times=drop.times, name="drop", offset=offsets)
         points, forces = drop.points[:shown], drop.forces[:shown]
