@@ -360,7 +360,7 @@ def test_t41_wrong_shapes_and_unknown_names_are_explained():
                 transform(lambda q, f=wrong: frame_pose(model, forward_kinematics(model, q), f).translation)(
                     jnp.zeros(3)
                 )
-    with pytest.raises(UnknownNameError, match="unknown joint 'q9'. Did you mean 'q"):
+    with pytest.raises(UnknownNameError, match=r"unknown joint 'q9'\. Did you mean 'q"):
         configuration(model, {"q9": 0.1})
 
 
