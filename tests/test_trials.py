@@ -165,7 +165,9 @@ def test_t16_the_order_of_elements_does_not_matter():
 def test_t19_armature_is_in_every_algorithm_and_damping_where_it_is_asked_for():
     bare, t = robot("T19"), EXPECTED["T19"]
     q, v, a, armature = values(t, "q", "v", "a", "armature")
-    model = eqx.tree_at(lambda m: (m.armature, m.friction), bare, (armature, jnp.zeros(2)))  # the file has dry friction too
+    model = eqx.tree_at(
+        lambda m: (m.armature, m.friction), bare, (armature, jnp.zeros(2))
+    )  # the file has dry friction too
     close(crba(bare, q), t["M_without"])
     close(crba(model, q), t["M_with"])
     close(rnea(bare, q, v, a), t["tau_without"])
