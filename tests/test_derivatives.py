@@ -262,7 +262,7 @@ def test_a_configuration_has_the_derivatives_of_its_coordinates():
 
     _, rate = quick_jit(lambda: jax.jvp(along, (jnp.zeros(()),), (jnp.ones(()),)))()
     check(rate, closed["dq"] @ d, 1e-11)
-    assert np.abs(so3.compose(at.rotations, so3.inverse(at.rotations)) - np.eye(3)).max() < 1e-14
+    assert np.abs(so3.compose(at.rotations, so3.inverse(at.rotations)) - np.eye(3)[None]).max() < 1e-14
 
 
 # Second derivatives
