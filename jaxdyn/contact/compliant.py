@@ -45,7 +45,7 @@ class CompliantContact(eqx.Module):
         self.law = ContactPoints(law) if isinstance(law, TractionLaw) else law
         self.null_position = null_position
         self.null_rotation = null_rotation
-        self.active = active
+        self.active = active  # pyright: ignore (the field converts it)
 
     @property
     def null(self) -> SE3:
@@ -87,8 +87,8 @@ def contact_forces(
         columns = zip(*(jax.tree.leaves(contacts[i]) for i in members), strict=True)
         stacked = jax.tree.structure(contacts[members[0]]).unflatten([pile(column) for column in columns])
         rows = np.asarray(members)
-        state = frames if len(groups) == 1 else tuple(take(x, rows) for x in frames)
-        motion = Motion(*state, stacked.null_rotation, stacked.null_position)
+        r, p, v, w = frames if len(groups) == 1 else (take(x, rows) for x in frames)
+        motion = Motion(r, p, v, w, stacked.null_rotation, stacked.null_position)
         force, moment = stacked.law.forces(motion, terrain)
         active = stacked.active[:, None]
         parts.append((active * force, active * moment))

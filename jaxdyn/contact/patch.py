@@ -261,8 +261,9 @@ def _brush_columns(
 
 def _brush_forces(patch: ContactPatch, motion: Motion) -> tuple[Vectors, Vectors]:
     linear, angular, factor = _brush_columns(patch, motion)
-    k, b = patch.traction.stiffness[:, None], patch.traction.damping[:, None]
-    return tuple(factor[:, None] * (k * spring + b * damper) for spring, damper in (linear, angular))
+    k, b = patch.traction.stiffness[:, None], patch.traction.damping[:, None]  # pyright: ignore
+    force, moment = (factor[:, None] * (k * spring + b * damper) for spring, damper in (linear, angular))
+    return force, moment
 
 
 # Functions on any surface

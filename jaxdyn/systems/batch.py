@@ -189,17 +189,19 @@ def _run_chunk(batched, shared, x, first, clock, steps, substeps, save_every, me
     """`(last states, saved states, records, which are finite)` of one tile over `steps` steps from number `first` on."""
 
     def tile(split, whole):
-        return jax.vmap(lambda part, x: _run_one(part, *whole, x, steps, substeps, save_every))(*split)
+        one = lambda part, x: _run_one(part, whole, x, steps, substeps, save_every)  # noqa: E731
+        return jax.vmap(one)(*split)
 
     return split_over_devices(tile, mesh)((batched, x), (shared, first, clock))
 
 
-def _run_one(batched, shared, first, clock, x, steps, substeps, save_every):
+def _run_one(batched, whole, x, steps, substeps, save_every):
+    shared, first, clock = whole
     system, controls, integrator, record = eqx.combine(batched, shared)
     # the controls of all steps are there; these steps take their piece
     piece = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, first, steps), controls.scanned)
     controls = Controls(controls.policy, piece, controls.held)
-    advance = Advance(system, integrator, *clock, substeps, record)
+    advance = Advance(system, integrator, clock[0], clock[1], substeps, record)
     final, states, kept = advance(x, controls, first, steps, save_every, "none")
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(final)]))
     return final, states, kept, finite
@@ -211,7 +213,7 @@ _run_one_jitted = eqx.filter_jit(_run_one)
 def _fault(batched, shared, x, first: int, clock, steps: int, substeps: int) -> str:
     """What became non-finite first in an environment that starts from `x` at step `first`."""
     number = jnp.asarray(first, jnp.int32)
-    _, states, _, _ = _run_one_jitted(batched, shared, number, clock, x, steps, substeps, 1)
+    _, states, _, _ = _run_one_jitted(batched, (shared, number, clock), x, steps, substeps, 1)
     empty = np.zeros(0)
     found = first_nonfinite(Trajectory(empty, states, None, None))
     if found is None:

@@ -113,9 +113,9 @@ class FixedBaseDynamics(System):
         if u.wrenches is not None:
             torque = torque + generalized_force(self.model, robot[0], u.wrenches)
         if self.mass_regularization is None:
-            return contact_dynamics(self.model, *robot, torque, None, u.contacts, self.terrain, self.derivatives)
+            return contact_dynamics(self.model, *robot, torque, None, u.contacts or (), self.terrain, self.derivatives)
         if u.contacts:
-            torque = torque + contact_torque(self.model, *robot, None, u.contacts, self.terrain)
+            torque = torque + contact_torque(self.model, *robot, None, u.contacts or (), self.terrain)
         right = torque - nonlinear_effects(self.model, q, v)
         factor = jax.scipy.linalg.cho_factor(crba(self.model, q) + self.mass_regularization, lower=True)
         return jax.scipy.linalg.cho_solve(factor, right)

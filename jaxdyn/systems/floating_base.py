@@ -30,7 +30,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.algorithms.configuration import Configuration, as_configuration, configuration_from_pose
 from jaxdyn.algorithms.inverse_dynamics import generalized_force, joint_friction_torque, nonlinear_effects
-from jaxdyn.algorithms.kinematics import Kinematics, forward_kinematics
+from jaxdyn.algorithms.kinematics import forward_kinematics, frame_pose, frame_velocity
 from jaxdyn.algorithms.mass_matrix import crba
 from jaxdyn.contact.compliant import contact_wrenches
 from jaxdyn.contact.fields import cast, parameter
@@ -98,11 +98,11 @@ class FloatingBaseDynamics(System):
     model: Model
     contacts: Contacts
     terrain: Terrain | None
-    rho: Float[Array, "..."] = parameter("rho")
-    mass_regularization: Float[Array, "... nv nv"] | None = eqx.field(metadata={"rank": 2})
     base_link: str | None = eqx.field(static=True)
     joint_friction: bool = eqx.field(static=True)
     derivatives: str = eqx.field(static=True)
+    rho: Float[Array, "..."] = parameter("rho")
+    mass_regularization: Float[Array, "... nv nv"] | None = eqx.field(default=None, metadata={"rank": 2})
 
     def __init__(
         self,
@@ -293,13 +293,15 @@ class FloatingBaseDynamics(System):
         gravity = self.model.gravity
         if self.mass_regularization is None:
             weightless = _weightless(self.model)
-            local = contact_dynamics(weightless, *robot, force, at.base, u.contacts, self.terrain, self.derivatives)
+            local = contact_dynamics(
+                weightless, *robot, force, at.base, u.contacts or (), self.terrain, self.derivatives
+            )
             linear = local[:3] + so3.cross(at.velocity[3:6], at.velocity[:3])
             inverse_transposed = at.base.cofactors / jnp.sum(at.base.cofactors[0] * at.base.rotation[0])
             linear, angular = (so3.rotate(inverse_transposed, part) for part in (linear, local[3:6]))
             return jnp.concatenate([linear + gravity, angular, local[6:]])
         if u.contacts:
-            force = force + contact_torque(self.model, *robot, at.base, u.contacts, self.terrain)
+            force = force + contact_torque(self.model, *robot, at.base, u.contacts or (), self.terrain)
         mass, bias = self._mass_and_bias(at)
         weight = jnp.sum(mass[:, :3] * so3.rotate_back(at.base.rotation, gravity)[None], axis=-1)
         right = _turn_base(at.base.rotation, force - bias + weight)
@@ -315,14 +317,11 @@ class FloatingBaseDynamics(System):
 
     # A base link that is not the root link
 
-    def _link_pose(self, kinematics: Kinematics) -> SE3:
-        return _frame_pose(self.model, kinematics, self.base_link)
-
     def _link_twist(self, x: State) -> Array:
         """MIXED twist of the base link, given the state of the root link."""
         at = self._body_axes(x)
         kinematics = forward_kinematics(self.model, at.configuration, at.velocity)
-        return _turn_pair(at.base.rotation, _frame_twist(self.model, kinematics, self.base_link)[None])[0]
+        return _turn_pair(at.base.rotation, frame_velocity(self.model, kinematics, self.base_link or "")[None])[0]
 
     def _root(self, x: State) -> State:
         """The state with the root link as base, of the state with `base_link` as base."""
@@ -330,8 +329,8 @@ class FloatingBaseDynamics(System):
             return x
         still = jnp.concatenate([jnp.zeros_like(x.twist), x.joint_velocity])
         kinematics = forward_kinematics(self.model, self._configuration(x.joint_position), still)
-        link = _frame_pose(self.model, kinematics, self.base_link)
-        relative = _frame_twist(self.model, kinematics, self.base_link)
+        link = frame_pose(self.model, kinematics, self.base_link or "")
+        relative = frame_velocity(self.model, kinematics, self.base_link or "")
         rotation = so3.compose(x.rotation, so3.inverse(link.rotation))
         arm = so3.rotate(rotation, link.translation)
         angular = x.twist[3:] - so3.rotate(rotation, relative[3:])
@@ -383,20 +382,6 @@ def _congruence(rotation: Array, matrix: Float[Array, "nv nv"]) -> Float[Array, 
     """`T A T^T`."""
     turn = jax.vmap(_turn_base, in_axes=(None, 1), out_axes=1)
     return turn(rotation, turn(rotation, matrix).T).T
-
-
-def _frame_pose(model: Model, kinematics: Kinematics, frame: str) -> SE3:
-    i = model.frame(frame)
-    body = model.tree.frame_bodies[i]
-    body_pose = SE3(kinematics.rotation[body], kinematics.translation[body])
-    return body_pose @ SE3(model.frame_placement.rotation[i], model.frame_placement.translation[i])
-
-
-def _frame_twist(model: Model, kinematics: Kinematics, frame: str) -> Array:
-    body = model.tree.frame_bodies[model.frame(frame)]
-    twist = kinematics.twist[body]
-    arm = _frame_pose(model, kinematics, frame).translation - kinematics.translation[body]
-    return jnp.concatenate([twist[:3] + so3.cross(twist[3:], arm), twist[3:]])
 
 
 def check_base_link(model: Model, base_link: str) -> None:

@@ -181,22 +181,22 @@ class Advance(eqx.Module):
     ) -> tuple[Any, Any, Any]:
         """`(final state, saved states, records)` of `steps` control steps, the first of which has number `first`."""
         xs = (first + jnp.arange(steps, dtype=jnp.int32), controls.scanned)
-        with_input = self.record is not None
+        record = self.record
 
         def one(carry: tuple, now: tuple) -> tuple[tuple, None]:
             number, scanned = now
             t = self._time(number)
             u = controls.at(scanned, carry[0], t)
             x = step(self.system, self.integrator, carry[0], u, self.dt, t, self.substeps)
-            return (x, strong(u, carry[1]) if with_input else None), None
+            return (x, strong(u, carry[1]) if record else None), None
 
         def several(carry: tuple, now: tuple, inside: str) -> tuple[tuple, tuple]:
-            x, u = carry = _scan(one, carry, now, save_every, inside)[0]
-            kept = self.record(x, u, self._time(now[0][-1] + 1)) if with_input else None
+            x, u = carry = _scan(one, carry, now, len(now[0]), inside)[0]
+            kept = record(x, u, self._time(now[0][-1] + 1)) if record else None
             return carry, (x, kept)
 
         u = None
-        if with_input and steps:
+        if record and steps:
             shape = jax.eval_shape(
                 lambda: controls.at(jax.tree.map(lambda a: a[0], controls.scanned), x, self._time(first))
             )
