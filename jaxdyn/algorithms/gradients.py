@@ -142,10 +142,33 @@ def _masks(tree: Tree):
     return order.below[index], order.strictly_above[index]
 
 
-def derivatives_at(
-    tree: Tree, bodies: Bodies, at: Geometry, twist: Stack, own: Stack, acceleration: Stack
-) -> tuple[Stack, Stack]:
-    """[d tau/dq, d tau/dv] (B, nv, 2 nv) and M (B, nv, nv) of a motion."""
+class MotionSums(NamedTuple):
+    """Per degree of freedom, in the order of the tree, sums over its body and all that hangs on it, about O:
+    `inertia`; momentum, `linear` l and `angular` k (nv, 3, B); the symmetric part of N, `product` (nv, 6, B); `force`
+    (nv, 6, B) that causes the motion, or (nv, 0, B)."""
+
+    inertia: Composite
+    linear: Stack
+    angular: Stack
+    product: Stack
+    force: Stack
+
+    def coriolis(self, x: Stack) -> Stack:
+        """2B x."""
+        angular = x[:, 3:]
+        turned = symmetric_matvec(self.product, angular) - cross(self.angular, angular)
+        return join([-2.0 * cross(self.linear, angular), turned], 1)
+
+    def transposed_coriolis(self, y: Stack) -> Stack:
+        """The angular part of (2B)^T y; its linear part is zero."""
+        turned = symmetric_matvec(self.product, y[:, 3:]) + cross(self.angular, y[:, 3:])
+        return -2.0 * cross(y[:, :3], self.linear) + turned
+
+
+def motion_sums(
+    tree: Tree, bodies: Bodies, at: Geometry, twist: Stack, acceleration: Stack | None = None
+) -> MotionSums:
+    """The composite quantities of a motion; without `acceleration` no force."""
     order = schedule(tree)
     body = world.inertias(bodies, at)
     mass, moment, six = body.mass, body.mass[:, None] * body.com, inertia_about_origin(body)
@@ -153,7 +176,6 @@ def derivatives_at(
     six = materialize(six)
     single = Composite(mass, moment, six)
     momentum = materialize(single.apply(twist))
-    force = single.apply(acceleration) + force_cross(twist, momentum)
 
     # symmetric part of N
     wj = [[_cross_entry(w, six, i, j) for j in range(3)] for i in range(3)]
@@ -162,33 +184,88 @@ def derivatives_at(
     for i, j in zip(_ROWS, _COLS, strict=True):
         e = wj[i][j] + wj[j][i] - v[:, i] * moment[:, j] - moment[:, i] * v[:, j]
         entries.append(e + vh if i == j else e)
-    parts = join([mass[:, None], moment, six, momentum, pile(entries, 1), force], 1)
-    sums = of_dofs(tree, materialize(order.sum_up(materialize(parts))))
-    c = Composite(sums[:, 0], sums[:, 1:4], sums[:, 4:10])
-    l, k, n_six, f = sums[:, 10:13], sums[:, 13:16], sums[:, 16:22], sums[:, 22:28]
+    parts = [mass[:, None], moment, six, momentum, pile(entries, 1)]
+    if acceleration is not None:
+        parts.append(single.apply(acceleration) + force_cross(twist, momentum))
+    sums = of_dofs(tree, materialize(order.sum_up(materialize(join(parts, 1)))))
+    inertia = Composite(sums[:, 0], sums[:, 1:4], sums[:, 4:10])
+    return MotionSums(inertia, sums[:, 10:13], sums[:, 13:16], sums[:, 16:22], sums[:, 22:])
 
+
+class Columns(NamedTuple):
+    """Per degree of freedom, in the order of the tree, 6-vectors about O: motion axis, and P, Q (nv, 6, B) and P + D
+    of the formulas above; the wrench on the composite body per unit of q, of v and of acceleration, its motion axes
+    held where they are."""
+
+    axes: Stack
+    p: Stack
+    q: Stack
+    rate: Stack
+    by_q: Stack
+    by_v: Stack
+    by_a: Stack
+
+
+def columns(
+    tree: Tree, at: Geometry, twist: Stack, own: Stack, acceleration: Stack, of_world: Stack, sums: MotionSums
+) -> Columns:
+    """What a change of one coordinate does to the motion of its subtree, and the wrench that takes; `of_world` (6, B)
+    is the world's own acceleration, minus gravity where `acceleration` is."""
+    order = schedule(tree)
     s = take(at.axes, order.dof_rank)
     v_body, own_body = of_dofs(tree, (twist, own))
     v_parent = v_body - own_body
     parents = [int(p) for p in order.parents]
-    rooted = add_root(acceleration, bodies)
+    rooted = join([acceleration, of_world[None]])
     a_parent = of_dofs(tree, take(rooted, [p if p >= 0 else order.n for p in parents]))
     p = materialize(motion_cross(v_parent, s))
     sweep = materialize(motion_cross(a_parent, s) + motion_cross(v_parent, p))
     rate = materialize(p + motion_cross(v_body, s))
-
+    c = sums.inertia
     i_s = materialize(c.apply(s))
-    b_s = _transposed_coriolis(l, k, n_six, s)
-    by_q = _coriolis(l, k, n_six, p) + c.apply(sweep) + force_cross(s, f)
-    by_v = _coriolis(l, k, n_six, s) + c.apply(rate)
+    by_q = sums.coriolis(p) + c.apply(sweep) + force_cross(s, sums.force)
+    by_v = sums.coriolis(s) + c.apply(rate)
+    return Columns(s, p, sweep, rate, by_q, by_v, i_s)
+
+
+def derivatives_at(
+    tree: Tree, bodies: Bodies, at: Geometry, twist: Stack, own: Stack, acceleration: Stack
+) -> tuple[Stack, Stack]:
+    """[d tau/dq, d tau/dv] (B, nv, 2 nv) and M (B, nv, nv) of a motion."""
+    sums = motion_sums(tree, bodies, at, twist, acceleration)
+    gravity = join([-bodies.gravity, jnp.zeros_like(bodies.gravity)])
+    c = columns(tree, at, twist, own, acceleration, gravity, sums)
+    b_s = sums.transposed_coriolis(c.axes)
 
     # Below: 9 terms, three of (2B)^T S and six of I S, against the columns of all three matrices; above: 6 terms.
-    left = join([b_s, i_s], 1)
-    right = [join([p[:, 3:], sweep], 1), join([s[:, 3:], rate], 1), join([jnp.zeros_like(b_s), s], 1)]
-    lower, upper = pairs(left, join(right)), pairs(s, join([by_q, by_v, i_s]))
+    left = join([b_s, c.by_a], 1)
+    right = [
+        join([c.p[:, 3:], c.q], 1),
+        join([c.axes[:, 3:], c.rate], 1),
+        join([jnp.zeros_like(b_s), c.axes], 1),
+    ]
+    lower, upper = pairs(left, join(right)), pairs(c.axes, join([c.by_q, c.by_v, c.by_a]))
     both = materialize(_assemble(tree, lower, upper))
     n = tree.nv
     return both[:, :, : 2 * n], _with_armature(bodies, both[:, :, 2 * n :])
+
+
+def coriolis_kernel(tree: Tree, bodies: Bodies, q: Configuration, v: Stack) -> Stack:
+    """C (nv, nv, B) with C_ij = S_i . (I^c D_j + B^c S_j), composite quantities of the lower one of the two bodies.
+
+    dI/dt = V x* I - I V x, so that dI/dt - 2B takes x to -x x* (I V), which is skew; and with it dM/dt - 2C.
+    """
+    if tree.nv == 0:
+        return jnp.zeros((0, 0, 1), bodies.gravity.dtype)
+    at = world.geometry(bodies, q)
+    twist, _ = world.velocities(tree, at, v)
+    sums = motion_sums(tree, bodies, at, twist)
+    s = take(at.axes, schedule(tree).dof_rank)
+    d = materialize(motion_cross(of_dofs(tree, twist), s))
+    left = join([0.5 * sums.transposed_coriolis(s), sums.inertia.apply(s)], 1)
+    lower = pairs(left, join([s[:, 3:], d], 1))
+    upper = pairs(s, 0.5 * sums.coriolis(s) + sums.inertia.apply(d))
+    return last(_assemble(tree, lower, upper))
 
 
 def inverse_dynamics_derivatives(
@@ -202,24 +279,7 @@ def inverse_dynamics_derivatives(
     return last(by_state[:, :, : tree.nv]), last(by_state[:, :, tree.nv :]), last(mass)
 
 
-def add_root(acceleration: Stack, bodies: Bodies) -> Stack:
-    """Append the acceleration of the world, minus gravity, to a stack of bodies."""
-    g = join([-bodies.gravity, jnp.zeros_like(bodies.gravity)])
-    return join([acceleration, g[None]])
-
-
 def _cross_entry(w: Stack, six: Stack, i: int, j: int) -> Stack:
     """Entry (i, j) of w^ J with J given by six entries."""
     a, b = (i + 1) % 3, (i + 2) % 3
     return w[:, a] * six[:, _SIX[b][j]] - w[:, b] * six[:, _SIX[a][j]]
-
-
-def _coriolis(l: Stack, k: Stack, n_six: Stack, x: Stack) -> Stack:
-    """2B x."""
-    angular = x[:, 3:]
-    return join([-2.0 * cross(l, angular), symmetric_matvec(n_six, angular) - cross(k, angular)], 1)
-
-
-def _transposed_coriolis(l: Stack, k: Stack, n_six: Stack, y: Stack) -> Stack:
-    """The angular part of (2B)^T y; its linear part is zero."""
-    return -2.0 * cross(y[:, :3], l) + symmetric_matvec(n_six, y[:, 3:]) + cross(k, y[:, 3:])

@@ -8,7 +8,8 @@ from jaxtyping import Array, Float
 from jaxdyn.algorithms import world
 from jaxdyn.algorithms.bodies import Bodies, bodies_of
 from jaxdyn.algorithms.configuration import Configuration, as_configuration, tangent_of
-from jaxdyn.algorithms.gradients import contract_all, inverse_dynamics_derivatives, without
+from jaxdyn.algorithms.coupled import through_followers
+from jaxdyn.algorithms.gradients import contract_all, coriolis_kernel, inverse_dynamics_derivatives, without
 from jaxdyn.algorithms.world import rnea_kernel
 from jaxdyn.errors import FloatLike, check_shape
 from jaxdyn.math import batching
@@ -39,8 +40,10 @@ def _force_kernel(tree: Tree, bodies: Bodies, q: Configuration, wrenches: Stack)
 
 
 _force = batching.batch_last(_force_kernel)
+_coriolis = batching.batch_last(coriolis_kernel)
 
 
+@through_followers(0)
 def generalized_force(model: Model, q: FloatLike | Configuration, wrenches: FloatLike) -> Float[Array, " nv"]:
     """Generalised force of wrenches on the bodies: the sum of J_b^T w_b.
 
@@ -57,6 +60,7 @@ def generalized_force(model: Model, q: FloatLike | Configuration, wrenches: Floa
     return _force(model.tree, bodies_of(model), q, wrenches)
 
 
+@through_followers(0)
 def rnea(
     model: Model, q: FloatLike | Configuration, v: FloatLike, a: FloatLike, wrenches: FloatLike | None = None
 ) -> Float[Array, " nv"]:
@@ -81,17 +85,42 @@ def rnea(
     return tau if wrenches is None else tau - generalized_force(model, q, wrenches)
 
 
+@through_followers(0)
 def nonlinear_effects(model: Model, q: FloatLike | Configuration, v: FloatLike) -> Float[Array, " nv"]:
     """Bias torque h(q, v): Coriolis, centrifugal and gravity; `rnea` with zero acceleration. (nv,), N m or N."""
     q = as_configuration(model, q)
     return _rnea(model.tree, bodies_of(model), q, check_shape("v", v, (model.nv,)), None)
 
 
+@through_followers(0)
 def gravity_torque(model: Model, q: FloatLike | Configuration) -> Float[Array, " nv"]:
     """Torque that holds the robot against gravity at rest: `rnea` with zero velocity and acceleration. (nv,), N m or
     N."""
     q = as_configuration(model, q)
     return _rnea(model.tree, bodies_of(model), q, jnp.zeros(model.nv, model.gravity.dtype), None)
+
+
+def static_torque(model: Model, q: FloatLike | Configuration, wrenches: FloatLike | None = None) -> Float[Array, " nv"]:
+    """Torque that keeps the robot at rest under gravity and under `wrenches` (n_bodies, 6) on its bodies (see
+    `generalized_force`). (nv,), N m or N."""
+    torque = gravity_torque(model, q)
+    return torque if wrenches is None else torque - generalized_force(model, q, wrenches)
+
+
+@through_followers(0, 1)
+def coriolis_matrix(model: Model, q: FloatLike | Configuration, v: FloatLike) -> Float[Array, "nv nv"]:
+    """The matrix C(q, v) with C v = `nonlinear_effects` - `gravity_torque` for which dM/dt - 2C is skew-symmetric
+    (that of the Christoffel symbols, for joints with one degree of freedom). (nv, nv)
+
+    **Arguments:** `model`; `q` (nq,) or `Configuration`; `v` (nv,).
+
+    **Raises:** `InputError` for a wrong shape or dtype.
+
+    Source: Echeandia and Wensing, Numerical methods to compute the Coriolis matrix and Christoffel symbols for
+    rigid-body systems, 2021.
+    """
+    q = as_configuration(model, q)
+    return _coriolis(model.tree, bodies_of(model), q, check_shape("v", v, (model.nv,)))
 
 
 def joint_friction_torque(model: Model, v: FloatLike, smoothing: float = 1e-3) -> Float[Array, " nv"]:

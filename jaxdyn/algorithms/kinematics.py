@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from jaxdyn.algorithms import world
 from jaxdyn.algorithms.bodies import Bodies, bodies_of
 from jaxdyn.algorithms.configuration import Configuration, as_configuration
+from jaxdyn.algorithms.coupled import through_followers
 from jaxdyn.errors import FloatLike, InputError, check_shape
 from jaxdyn.math import batching
 from jaxdyn.math.se3 import SE3
@@ -65,6 +66,7 @@ def _kernel(tree: Tree, bodies: Bodies, q: Configuration, v: Stack | None, a: St
 _forward_kinematics = batching.batch_last(_kernel)
 
 
+@through_followers()
 def forward_kinematics(
     model: Model, q: FloatLike | Configuration, v: FloatLike | None = None, a: FloatLike | None = None
 ) -> Kinematics:
@@ -145,15 +147,31 @@ def frame_velocity(
 
 
 def frame_acceleration(
-    model: Model, kin: Kinematics, frame: str | int, representation: Representation = Representation.MIXED
+    model: Model,
+    kin: Kinematics,
+    frame: str | int,
+    representation: Representation = Representation.MIXED,
+    kind: str = "rate",
 ) -> Float[Array, "6"]:
-    """Acceleration of a frame: the time derivative of its twist in the same representation (MIXED: the classical
-    one), m/s^2 and rad/s^2.
+    """Acceleration [linear, angular] of a frame, m/s^2 and rad/s^2.
 
-    **Raises:** `UnknownNameError`; `InputError` if `kin` was made without accelerations.
+    **Arguments:** `kind`: `"rate"` is the time derivative of the twist's entries in the same representation (MIXED:
+    that of a point's velocity, LOCAL and WORLD: spatial); `"spatial"` the spatial acceleration, `"classical"` that of
+    the point of the body at the representation's origin, both in the representation's axes.
+
+    **Raises:** `UnknownNameError`; `InputError` for an unknown kind or if `kin` was made without accelerations.
     """
+    if kind not in ("rate", "spatial", "classical"):
+        raise InputError(f"kind: wanted 'rate', 'spatial' or 'classical', given {kind!r}.")
     accelerations = needed(kin.acceleration, "accelerations", "v, a")
-    return acceleration_from_bodies(model, kin, frame, accelerations, representation)
+    if kind == "rate" or frame_index(model, frame)[1] < 0:
+        return acceleration_from_bodies(model, kin, frame, accelerations, representation)
+    local = acceleration_from_bodies(model, kin, frame, accelerations, Representation.LOCAL)
+    spatial = convert_twist(local, frame_pose(model, kin, frame), Representation.LOCAL, representation)
+    if kind == "spatial":
+        return spatial
+    twist = frame_velocity(model, kin, frame, representation)
+    return jnp.concatenate([spatial[:3] + cross(twist[3:], twist[:3]), spatial[3:]])
 
 
 def acceleration_from_bodies(
