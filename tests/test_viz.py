@@ -13,6 +13,7 @@ import pytest
 
 from jaxdyn.algorithms.configuration import configuration_from_pose
 from jaxdyn.algorithms.kinematics import forward_kinematics
+from jaxdyn.contact.fields import parameter
 from jaxdyn.contact.terrain import FlatTerrain, PlaneTerrain, Terrain
 from jaxdyn.errors import InputError, JaxdynWarning, UnknownNameError
 from jaxdyn.math import so3
@@ -312,17 +313,24 @@ def test_terrains_of_contact_laws_become_ground():
     R = np.asarray(so3.from_quaternion(jnp.asarray(ground["quaternion"])))
     np.testing.assert_allclose(R[:, 2], [0, np.sqrt(0.5), np.sqrt(0.5)], atol=1e-12)
 
-    class Waves(Terrain):
-        def query(self, points):
-            raise NotImplementedError
-
-        def height(self, xy):
-            return xy[:, 0] * 2 + xy[:, 1]
-
     with pytest.raises(InputError, match="x= and y="):
-        Scene().add_terrain(Waves())
-    page = Page(Scene().add_terrain(Waves(), x=[0.0, 1.0], y=[0.0, 1.0, 2.0]))
+        Scene().add_terrain(Ramp([2.0, 1.0]))
+    page = Page(Scene().add_terrain(Ramp([2.0, 1.0]), x=[0.0, 1.0], y=[0.0, 1.0, 2.0]))
     np.testing.assert_array_equal(page.array(page.layer("terrain")["z"]), [0, 1, 2, 2, 3, 4])
+
+
+class Ramp(Terrain):
+    """A shape of the ground that is neither of those that the library knows, with a leaf that must be stacked."""
+
+    slope: jax.Array = parameter("slope", (2,))
+
+    def query(self, points):
+        up = jnp.stack([-self.slope[:, 0], -self.slope[:, 1], jnp.ones_like(self.slope[:, 0])], axis=1)
+        up = up / jnp.linalg.norm(up, axis=1, keepdims=True)
+        return (self.height(points[:, :2]) - points[:, 2]) * up[:, 2], up + jnp.zeros_like(points)
+
+    def height(self, xy):
+        return self.slope[:, 0] * xy[:, 0] + self.slope[:, 1] * xy[:, 1]
 
 
 # Mistakes

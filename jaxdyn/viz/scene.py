@@ -328,8 +328,8 @@ class Scene:
             kind = type(terrain).__name__
             raise InputError(f"add_terrain: a {kind} needs x= and y=, the grid at which its height is sampled.")
         gx, gy = numbers("x", x, ("n",)), numbers("y", y, ("m",))
-        xy = np.stack(np.meshgrid(gx, gy, indexing="ij"), axis=-1).reshape(-1, 2)
-        heights = np.asarray(terrain.height(jnp.asarray(xy))).reshape(len(gx), len(gy))
+        points = np.stack(np.meshgrid(gx, gy, [0.0], indexing="ij"), axis=-1).reshape(-1, 3)
+        heights = np.asarray(terrain.at(jnp.asarray(points))[2]).reshape(len(gx), len(gy))
         return self.add_heightmap(gx, gy, heights, name=name)
 
     def add_heightmap(
