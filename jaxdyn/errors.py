@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import difflib
 import enum
-import os
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from types import FrameType
 from typing import Any
 
 import jax
@@ -91,15 +91,30 @@ _REMEDIES = {
 }
 
 
+# What stands between a user's line and a warning: this library, what it is built on, and what compilation and shape
+# checks put in between.
+_NOT_THE_USER = {"jaxdyn", "jax", "jaxlib", "equinox", "jaxtyping", "beartype", "contextlib", "functools", "importlib"}
+
+
+def _is_of_the_user(frame: FrameType) -> bool:
+    package = frame.f_globals.get("__name__", "").partition(".")[0]
+    return package not in _NOT_THE_USER and not frame.f_code.co_filename.startswith("<@beartype")
+
+
 def warn(message: str) -> None:
-    """Issues a `JaxdynWarning` that points at the caller's line outside of this library."""
-    package = os.path.dirname(os.path.abspath(__file__)) + os.sep
-    frame, level, result = sys._getframe(1), 2, 2
-    while frame is not None:
-        if frame.f_code.co_filename.startswith(package):
-            result = level
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, JaxdynWarning, stacklevel=result)
+    """Issues a `JaxdynWarning` that points at the nearest line outside of this library and of JAX: the user's."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and not _is_of_the_user(frame):
+        frame = frame.f_back
+    # not by `stacklevel`: from where that counts depends on the version of Python
+    warnings.warn_explicit(
+        message,
+        JaxdynWarning,
+        filename=frame.f_code.co_filename,
+        lineno=frame.f_lineno,
+        module=frame.f_globals.get("__name__", "<unknown>"),
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )
 
 
 def nearest(given: object, existing: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:

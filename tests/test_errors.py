@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxdyn import errors
+from jaxdyn.algorithms import aba
 from jaxdyn.errors import (
     InputError,
     JaxdynError,
@@ -18,6 +19,7 @@ from jaxdyn.errors import (
     check_shape,
     unknown_name,
 )
+from jaxdyn.model import from_urdf, load
 
 
 def test_errors_are_also_the_usual_python_exceptions():
@@ -92,9 +94,27 @@ def test_every_status_has_a_remedy_and_zero_is_success():
     assert len({status.remedy for status in Status}) == len(Status)
 
 
-def test_warnings_point_at_the_line_of_the_caller():
+WITHOUT_LIMITS = """<robot name="r"><link name="a"/><link name="b"/>
+<joint name="j" type="revolute"><parent link="a"/><child link="b"/></joint></robot>"""
+AT_ONE = jnp.ones(1)
+MASSLESS = from_urdf(WITHOUT_LIMITS.replace("revolute", "continuous"))
+
+# each on a line of its own, which is where the warning is to point
+WARNING = {
+    "a direct call": lambda: errors.warn("careful"),
+    "under jit": lambda: jax.jit(lambda x: (errors.warn("careful"), x)[1])(AT_ONE),
+    "under vmap and grad": lambda: jax.vmap(jax.grad(lambda x: (errors.warn("careful"), x)[1]))(AT_ONE),
+    "a reader": lambda: from_urdf(WITHOUT_LIMITS),
+    "a loader": lambda: load(WITHOUT_LIMITS, root="floating"),
+    "an algorithm": lambda: aba(MASSLESS, AT_ONE, AT_ONE, AT_ONE),
+}
+
+
+@pytest.mark.parametrize("call", WARNING.values(), ids=WARNING)
+def test_warnings_point_at_the_line_of_the_user(call):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        errors.warn("careful")
-    assert caught[0].category is JaxdynWarning
-    assert caught[0].filename == __file__ or "jaxtyping" in caught[0].filename
+        call()
+    caught = [w for w in caught if w.category is JaxdynWarning]
+    assert caught
+    assert {(w.filename, w.lineno) for w in caught} == {(__file__, call.__code__.co_firstlineno)}
