@@ -7,9 +7,9 @@ import pytest
 
 from jaxdyn.math import se3
 from jaxdyn.model import joints
+from jaxdyn.model.description import Joint
+from jaxdyn.model.order import frozen_pose
 from jaxdyn.model.tree import JOINT_SIZES
-from jaxdyn.model.urdf_order import frozen_pose
-from jaxdyn.model.urdf_parse import Joint
 
 KINDS = sorted(JOINT_SIZES)
 

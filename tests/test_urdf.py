@@ -187,13 +187,15 @@ def test_damping_and_friction_are_read():
         from_urdf(two_links("continuous", '<dynamics damping="-1"/>'))
 
 
-def test_followers_are_independent_joints_and_named():
-    """Trial T08."""
+def test_followers_have_no_coordinates_or_are_independent_and_named():
+    """Trial T08; the dynamics are in test_followers.py."""
+    model = from_urdf(TRIALS / "T08.urdf")
+    assert model.joint_names == ("left_j",) and model.follower_names == ("right_j", "flap_j")
     with pytest.warns(
-        JaxdynWarning, match="<mimic> is not solved.*'right_j' .follows 'left_j'.*'flap_j' .follows 'right_j'"
+        JaxdynWarning, match="mimic='independent'.*'right_j' .follows 'left_j'.*'flap_j' .follows 'right_j'"
     ):
-        model = from_urdf(TRIALS / "T08.urdf")
-    assert model.joint_names == ("right_j", "flap_j", "left_j")
+        model = from_urdf(TRIALS / "T08.urdf", mimic="independent")
+    assert model.joint_names == ("right_j", "flap_j", "left_j") and not model.follower_names
 
 
 def test_a_locked_follower_needs_no_warning():
@@ -208,8 +210,10 @@ def test_a_locked_follower_needs_no_warning():
 
 def test_a_leader_that_does_not_exist_is_named():
     """Trial T08b."""
-    with pytest.warns(JaxdynWarning, match="'f_j' .follows 'lfet_j', which does not exist"):
+    with pytest.raises(URDFError, match="'f_j' .line 9.: <mimic> joint='lfet_j' does not exist"):
         from_urdf(TRIALS / "T08b.urdf")
+    with pytest.warns(JaxdynWarning, match="'f_j' .follows 'lfet_j', which does not exist"):
+        from_urdf(TRIALS / "T08b.urdf", mimic="independent")
 
 
 # Order, roots, lumping

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.algorithms.articulated import forward_dynamics_derivatives
 from jaxdyn.algorithms.bodies import bodies_of
 from jaxdyn.algorithms.configuration import Configuration, as_configuration
-from jaxdyn.algorithms.forward_dynamics import aba
+from jaxdyn.algorithms.coupled import through_followers
+from jaxdyn.algorithms.forward_dynamics import aba, compute_minv
 from jaxdyn.algorithms.gradients import inverse_dynamics_derivatives
 from jaxdyn.algorithms.inverse_dynamics import generalized_force
 from jaxdyn.algorithms.wrench_gradients import generalized_force_by_q
@@ -40,6 +42,7 @@ class ForwardDynamicsDerivatives(NamedTuple):
     dtau: Float[Array, "nv nv"]
 
 
+@through_followers(0, 1)
 def rnea_derivatives(
     model: Model, q: FloatLike | Configuration, v: FloatLike, a: FloatLike, wrenches: FloatLike | None = None
 ) -> InverseDynamicsDerivatives:
@@ -70,7 +73,12 @@ def aba_derivatives(
     if wrenches is not None:
         tau = tau + generalized_force(model, q, wrenches)
     a = aba(model, q, v, tau)
-    dq, dv, inverse = _forward(model.tree, bodies_of(model), q, v, a)
+    if model.tree.followers:
+        inverse = compute_minv(model, q)
+        by_q, by_v, _ = rnea_derivatives(model, q, v, a)
+        dq, dv = (-jnp.matmul(inverse, by, precision="highest") for by in (by_q, by_v))
+    else:
+        dq, dv, inverse = _forward(model.tree, bodies_of(model), q, v, a)
     if wrenches is not None:
         dq = dq + inverse @ generalized_force_by_q(model, q, wrenches)
     return ForwardDynamicsDerivatives(a, dq, dv, inverse)

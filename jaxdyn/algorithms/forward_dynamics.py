@@ -13,6 +13,7 @@ from jaxdyn.algorithms.articulated import (
 )  # fmt: skip
 from jaxdyn.algorithms.bodies import bodies_of
 from jaxdyn.algorithms.configuration import Configuration, as_configuration, tangent_of
+from jaxdyn.algorithms.coupled_dynamics import coupled_accelerations, coupled_inverse, coupled_pivots
 from jaxdyn.algorithms.gradients import contract_all, without
 from jaxdyn.algorithms.inverse_dynamics import generalized_force
 from jaxdyn.algorithms.world import rnea_kernel
@@ -63,18 +64,21 @@ def aba(
     v, tau = check_shape("v", v, (model.nv,)), check_shape("tau", tau, (model.nv,))
     if wrenches is not None:
         tau = tau + generalized_force(model, q, wrenches)
-    a = _aba(model.tree, bodies_of(model), q, v, tau)
+    if model.tree.followers:
+        a = coupled_accelerations(model, q, v, tau)
+    else:
+        a = _aba(model.tree, bodies_of(model), q, v, tau)
     if is_concrete(a) and not bool(jnp.all(jnp.isfinite(a))):
         _warn_not_finite(model, q)
     return a
 
 
 def _warn_not_finite(model: Model, q: Configuration) -> None:
-    pivots = _pivots(model.tree, bodies_of(model), q)
+    pivots = _pivots_of(model, q)
     if not is_concrete(pivots):
         return
     dofs = [int(k) for k in jnp.flatnonzero(~_regular(pivots))]
-    joints = sorted({model.joint_names[model.tree.dof_body[k]] for k in dofs})
+    joints = sorted({model.tree.joint_names[model.tree.dof_body[k]] for k in dofs})
     if joints:
         warn(
             "aba: the accelerations are not finite, as the mass matrix is singular at joints "
@@ -84,6 +88,10 @@ def _warn_not_finite(model: Model, q: Configuration) -> None:
         warn(
             "aba: the accelerations are not finite; the mass matrix is regular, so look at q, v, tau and the model's numbers."
         )
+
+
+def _pivots_of(model: Model, q: Configuration) -> Float[Array, " nv"]:
+    return coupled_pivots(model, q) if model.tree.followers else _pivots(model.tree, bodies_of(model), q)
 
 
 def _regular(pivots: Float[Array, " nv"]) -> Array:
@@ -96,7 +104,7 @@ def mass_matrix_status(model: Model, q: FloatLike | Configuration) -> Int[Array,
 
     Singular means: some joint, with all that it carries left free, feels no more inertia than rounding explains.
     """
-    pivots = _pivots(model.tree, bodies_of(model), as_configuration(model, q))
+    pivots = _pivots_of(model, as_configuration(model, q))
     ok = jnp.all(_regular(pivots))
     return jnp.where(ok, jnp.int32(Status.OK), jnp.int32(Status.SINGULAR_MASS_MATRIX))
 
@@ -110,4 +118,5 @@ def forward_dynamics(
 
 def compute_minv(model: Model, q: FloatLike | Configuration) -> Float[Array, "nv nv"]:
     """Inverse of the joint-space inertia matrix without forming that matrix. (nv, nv)."""
-    return _minv(model.tree, bodies_of(model), as_configuration(model, q))
+    q = as_configuration(model, q)
+    return coupled_inverse(model, q) if model.tree.followers else _minv(model.tree, bodies_of(model), q)

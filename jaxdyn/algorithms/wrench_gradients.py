@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.algorithms.configuration import Configuration
+from jaxdyn.algorithms.coupled import through_followers
 from jaxdyn.algorithms.kinematics import forward_kinematics
 from jaxdyn.errors import FloatLike, check_shape
 from jaxdyn.math.so3 import cross
@@ -13,6 +14,7 @@ from jaxdyn.math.spatial import force_cross
 from jaxdyn.model.model import Model
 
 
+@through_followers(0, 1)
 def generalized_force_by_q(model: Model, q: FloatLike | Configuration, wrenches: FloatLike) -> Float[Array, "nv nv"]:
     """Derivative in tangent space of `generalized_force(model, q, wrenches)`, the MIXED wrenches held constant. (nv,
     nv)

@@ -43,7 +43,7 @@ def neutral_of(kind: str) -> np.ndarray:
 
 def neutral_coordinates(tree: Tree) -> np.ndarray:
     """Neutral coordinates (nq) of the whole robot, as NumPy."""
-    return np.concatenate([np.zeros(0), *(neutral_of(kind) for kind in tree.joint_types)])
+    return np.concatenate([np.zeros(0), *(neutral_of(tree.joint_types[i]) for i in tree.independent)])
 
 
 def planar_axes(normal: Float[Array, "*batch 3"]) -> tuple[Float[Array, "*batch 3"], Float[Array, "*batch 3"]]:

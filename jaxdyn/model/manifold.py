@@ -172,7 +172,10 @@ def _layout(model: Model, q: FloatLike) -> str:
         )
         if size > 1
     ]
-    return f"The robot has {tree.n_joints} joints" + (f", among them {', '.join(special[:3])}." if special else ".")
+    followers = f" ({len(tree.followers)} more follow others)" if tree.followers else ""
+    return f"The robot has {len(tree.independent)} joints{followers}" + (
+        f", among them {', '.join(special[:3])}." if special else "."
+    )
 
 
 def _quaternion_joints(tree: Tree) -> list[str]:
@@ -188,9 +191,10 @@ def _quaternion_starts(tree: Tree) -> np.ndarray:
 
 def _angle_mask(tree: Tree) -> np.ndarray:
     mask = np.zeros(tree.nq, dtype=bool)
-    for start, kind in zip(tree.q_offset, tree.joint_types, strict=True):
+    for i in tree.independent:
+        kind = tree.joint_types[i]
         if kind in joints.WRAPPED:
-            mask[start + joints.WRAPPED[kind]] = True
+            mask[tree.q_offset[i] + joints.WRAPPED[kind]] = True
     return mask
 
 
@@ -200,7 +204,8 @@ _FLAT = ("revolute", "prismatic")
 
 def _groups(tree: Tree) -> list[tuple[str, list[int]]]:
     groups: dict[str, list[int]] = {}
-    for i, kind in enumerate(tree.joint_types):
+    for i in tree.independent:
+        kind = tree.joint_types[i]
         groups.setdefault("revolute" if kind in _FLAT else kind, []).append(i)
     return list(groups.items())
 

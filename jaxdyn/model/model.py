@@ -40,6 +40,10 @@ class Model(eqx.Module):
     | `shape_placement` | SE3 of (n_shapes) | pose of each shape in the frame of its body |
     | `shape_size` | (n_shapes, 3) | box: full extents; sphere: r, 0, 0; cylinder and capsule (axis z): r, length, 0; mesh: scale |
     | `shape_color` | (n_shapes, 4) | red, green, blue, opacity in 0 .. 1 |
+    | `follower_ratio`, `follower_offset` | (n_followers,) or None | a follower is at ratio times its leader plus offset |
+
+    A joint that follows another has no coordinate: `nq`, `nv`, and the leaves of these sizes, are those of the
+    independent joints. Armature, damping, friction and limits of the followers are part of those of their leaders.
 
     A capsule's length is that of its cylindrical part. Links welded to the world carry no inertia here: nothing
     depends on it.
@@ -61,6 +65,8 @@ class Model(eqx.Module):
     shape_placement: SE3
     shape_size: Float[Array, "shapes 3"]
     shape_color: Float[Array, "shapes 4"]
+    follower_ratio: Float[Array, " followers"] | None = None
+    follower_offset: Float[Array, " followers"] | None = None
 
     @property
     def nq(self) -> int:
@@ -74,7 +80,7 @@ class Model(eqx.Module):
 
     @property
     def n_joints(self) -> int:
-        """Number of moving joints."""
+        """Number of moving joints, those that follow others included."""
         return self.tree.n_joints
 
     @property
@@ -89,8 +95,15 @@ class Model(eqx.Module):
 
     @property
     def joint_names(self) -> tuple[str, ...]:
-        """Names of the joints in the order of `q` and `v`."""
-        return self.tree.joint_names
+        """Names of the joints in the order of `q` and `v`; joints that follow others have none there, see
+        `follower_names`."""
+        t = self.tree
+        return tuple(t.joint_names[i] for i in t.independent) if t.followers else t.joint_names
+
+    @property
+    def follower_names(self) -> tuple[str, ...]:
+        """Names of the joints that follow others (`<mimic>`)."""
+        return tuple(self.tree.joint_names[joint] for joint, _ in self.tree.followers)
 
     @property
     def body_names(self) -> tuple[str, ...]:
@@ -189,9 +202,12 @@ def _scatter(
         raise InputError(f"values: wanted a mapping from joint names to values, given {type(values).__name__}.")
     result = check_shape(name, base, (sum(sizes),), dtype=model.dtype)
     for joint, value in values.items():
+        if joint in model.follower_names:
+            leader = model.tree.joint_names[model.tree.leading_joint[model.tree.joint(joint)]]
+            raise InputError(f"values: joint {joint!r} follows {leader!r} and has no value of its own.")
         if joint not in model.joint_names:
             raise unknown_name("joint", joint, model.joint_names)
-        i = model.tree.joint(joint)
+        i = model.tree.joint(joint)  # followers are not among `joint_names`
         if isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         shape = () if sizes[i] == 1 and np.ndim(value) == 0 else (sizes[i],)

@@ -163,7 +163,9 @@ class Schedule:
 
 @functools.lru_cache(maxsize=256)
 def schedule(tree: Tree) -> Schedule:
-    """The level order of a tree, computed once."""
+    """The level order of a tree, computed once. Raises `InputError` if joints follow others: recursions need a `free`
+    tree."""
+    tree.require_independent()
     return Schedule(tree)
 
 

@@ -56,10 +56,14 @@ class Tree:
 
     `joint_names`, `joint_types` (keys of `JOINT_SIZES`), `parents` (index of the body that carries the joint, -1 =
     world), `body_names` (link that the joint moves), `frame_names`, `frame_bodies` (-1 = world), `geometry` (one
-    `ShapeInfo` per shape).
+    `ShapeInfo` per shape), `followers` (pairs of a joint and the joint that it follows, which may follow another).
 
-    **Raises:** `InputError` if the tuples do not fit together, a name occurs twice or a parent does not stand before
-    its child.
+    A follower has no coordinate of its own: its `joint_nq` and `joint_nv` are 0, and `nq`, `nv` are those of the
+    other joints. What only makes sense where each joint moves alone (`dof_parent`, `dof_support`, ...) raises
+    `InputError` for such a robot; `free` is the tree without the couplings.
+
+    **Raises:** `InputError` if the tuples do not fit together, a name occurs twice, a parent does not stand before
+    its child, or joints cannot follow each other.
     """
 
     joint_names: tuple[str, ...]
@@ -69,6 +73,7 @@ class Tree:
     frame_names: tuple[str, ...]
     frame_bodies: tuple[int, ...]
     geometry: tuple[ShapeInfo, ...] = ()
+    followers: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.joint_names)
@@ -94,6 +99,23 @@ class Tree:
             if len(set(names)) != len(names):
                 twice = sorted({name for name in names if names.count(name) > 1})
                 raise InputError(f"Tree: {field} must differ, but {twice} occur more than once.")
+        self._check_followers()
+
+    def _check_followers(self) -> None:
+        leader = dict(self.followers)
+        if len(leader) != len(self.followers) or list(leader) != sorted(leader):
+            raise InputError("Tree: followers must be sorted by joint, and each follows one joint.")
+        for joint, led_by in self.followers:
+            for i in (joint, led_by):
+                if not 0 <= i < self.n_joints or JOINT_SIZES[self.joint_types[i]] != (1, 1):
+                    raise InputError(f"Tree: joints of one coordinate can follow each other, joint {i} is none.")
+            seen = [joint]
+            while led_by in leader:
+                if led_by in seen:
+                    names = [self.joint_names[i] for i in seen]
+                    raise InputError(f"Tree: the joints {names} follow each other in a ring.")
+                seen.append(led_by)
+                led_by = leader[led_by]
 
     # Equality and hash. Both run at every call of a jitted function, so the hash is computed once, and is compared
     # first.
@@ -142,13 +164,13 @@ class Tree:
 
     @cached_property
     def joint_nq(self) -> tuple[int, ...]:
-        """Number of coordinates of each joint."""
-        return tuple(JOINT_SIZES[kind][0] for kind in self.joint_types)
+        """Number of coordinates of each joint; 0 for one that follows another."""
+        return tuple(0 if self._leader[i] >= 0 else JOINT_SIZES[kind][0] for i, kind in enumerate(self.joint_types))
 
     @cached_property
     def joint_nv(self) -> tuple[int, ...]:
-        """Number of velocities of each joint."""
-        return tuple(JOINT_SIZES[kind][1] for kind in self.joint_types)
+        """Number of velocities of each joint; 0 for one that follows another."""
+        return tuple(0 if self._leader[i] >= 0 else JOINT_SIZES[kind][1] for i, kind in enumerate(self.joint_types))
 
     @cached_property
     def nq(self) -> int:
@@ -169,6 +191,43 @@ class Tree:
     def v_offset(self) -> tuple[int, ...]:
         """Where the velocities of each joint start in `v`."""
         return _offsets(self.joint_nv)
+
+    # Followers
+
+    @cached_property
+    def _leader(self) -> tuple[int, ...]:
+        leader = dict(self.followers)
+        return tuple(leader.get(i, -1) for i in range(self.n_joints))
+
+    @cached_property
+    def independent(self) -> tuple[int, ...]:
+        """The joints that follow no other: those with coordinates."""
+        return tuple(i for i in range(self.n_joints) if self._leader[i] < 0)
+
+    @cached_property
+    def leading_joint(self) -> tuple[int, ...]:
+        """For each joint the independent joint that moves it: itself, or the one at the end of the chain it follows."""
+        result = []
+        for i in range(self.n_joints):
+            while self._leader[i] >= 0:
+                i = self._leader[i]
+            result.append(i)
+        return tuple(result)
+
+    @cached_property
+    def free(self) -> Tree:
+        """The same tree with every joint independent."""
+        return dataclasses.replace(self, followers=()) if self.followers else self
+
+    def require_independent(self, what: str = "this function") -> None:
+        """Raises `InputError`, naming the joints, if some joint follows another."""
+        if self.followers:
+            names = ", ".join(repr(self.joint_names[joint]) for joint, _ in self.followers[:6])
+            more = f" and {len(self.followers) - 6} more" if len(self.followers) > 6 else ""
+            raise InputError(
+                f"{what} is not for robots with joints that follow others ({names}{more}); "
+                "load the robot with mimic='independent', or lock these joints."
+            )
 
     # Names
 
@@ -223,6 +282,7 @@ class Tree:
     @cached_property
     def last_dof(self) -> tuple[int, ...]:
         """Last degree of freedom of each body's joint."""
+        self.require_independent("what uses Tree.last_dof")
         return tuple(start + size - 1 for start, size in zip(self.v_offset, self.joint_nv, strict=True))
 
     # Structure, degrees of freedom: as if each were a joint of its own
@@ -235,6 +295,7 @@ class Tree:
     @cached_property
     def dof_parent(self) -> tuple[int, ...]:
         """The degree of freedom before: of the same joint, else the last one of the parent body, else -1."""
+        self.require_independent("what uses Tree.dof_parent")
         parents: list[int] = []
         for i, parent in enumerate(self.parents):
             before = -1 if parent < 0 else self.last_dof[parent]
@@ -270,6 +331,7 @@ class Tree:
     @cached_property
     def dof_support(self) -> np.ndarray:
         """bool (n_bodies, nv): entry `[i, k]` is true if dof `k` moves body `i`."""
+        self.require_independent("what uses Tree.dof_support")
         matrix = self.ancestors[:, np.asarray(self.dof_body, dtype=int)]
         matrix.flags.writeable = False
         return matrix

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from jaxdyn.errors import FloatLike, UnknownNameError, listing, nearest
+from jaxdyn.model.build import GRAVITY, build_model
 from jaxdyn.model.model import Model
-from jaxdyn.model.urdf_build import GRAVITY, build_model
 from jaxdyn.model.urdf_parse import parse_robot
 from jaxdyn.model.urdf_xml import parse_xml, read_source
 
@@ -20,8 +20,11 @@ def from_urdf(
     path_or_text: str | bytes | os.PathLike,
     *,
     root: str = "fixed",
+    base_link: str | None = None,
     joints: Sequence[str] | None = None,
     locked: Mapping[str, FloatLike] | None = None,
+    frames: Mapping[str, tuple[str, Any]] | None = None,
+    mimic: str = "reduce",
     package_dirs: Sequence[str | os.PathLike] = (),
     dtype: Any = None,
     gravity: FloatLike = GRAVITY,
@@ -33,21 +36,30 @@ def from_urdf(
     Other arguments:
 
     - `root`: `"fixed"` welds the root link to the world, `"floating"` puts a free-flyer joint `root_joint` before it.
+    - `base_link`: the link to take as root instead of the file's. Joints between the two point the other way: those
+      with one degree of freedom keep the meaning of their coordinate, those with several get that of the inverse
+      motion. Such a joint carries a body `link_at_joint`, the link itself is a frame on it.
     - `joints`: the joints to keep, all others are frozen. They are numbered in the given order, in which a joint must
       come after those between it and the root. Without it: parents first, depth first, in the order of the file.
     - `locked`: joints to freeze, and the value at which: a number, or the coordinates of a joint with several. A
       joint that is frozen for not being in `joints` stands at its value here, else at zero. Links behind a frozen
       joint become part of the body before it, exactly.
-    - `package_dirs`: folders in which `package://name/...` is looked for. A mesh that is not found keeps its name; no
-      mesh is read.
+    - `frames`: frames to add, name -> (link, pose), the pose an `SE3`, a matrix (4, 4) or a position (3,).
+    - `mimic`: `"reduce"` solves `<mimic>` exactly: a follower moves with its leader and has no coordinate of its own
+      (`Model` says what becomes of its limits and friction). One that is locked stays where it is locked; the
+      followers of a frozen joint stand where that puts them. `"independent"` leaves each joint its own coordinate,
+      with a warning that names the followers.
+    - `package_dirs`: folders in which `package://name/...` is looked for, before the folders above the file and those
+      of the environment (`ROS_PACKAGE_PATH`, `AMENT_PREFIX_PATH`, `GZ_SIM_RESOURCE_PATH`). A mesh that is not found
+      keeps its name; no mesh is read.
     - `dtype`: of the leaves; default JAX's default float.
     - `gravity`: acceleration of free fall in world axes, m/s^2.
 
     All seven joint types and `spherical` are supported. Fixed joints vanish; their links stay as frames, their
     inertia joins that of the body they are welded to. What a URDF leaves out has the default of the URDF pages: axis
-    (1, 0, 0), origin identity, no inertial: massless. Joints without limits are unbounded, with a warning. `<mimic>`
-    is not solved: followers are independent joints, with a warning that names them. `<transmission>`, `<gazebo>`,
-    `<safety_controller>` and `<calibration>` are not read. Armature is zero: URDF has none.
+    (1, 0, 0), origin identity, no inertial: massless. Joints without limits are unbounded, with a warning.
+    `<transmission>`, `<gazebo>`, `<safety_controller>` and `<calibration>` are not read. Armature is zero: URDF has
+    none.
 
     **Raises:** `URDFError` for a file that cannot be read or is no tree, `UnknownNameError` for a joint that is not
     in the file, `InputError` for an impossible selection. **Warns:** `JaxdynWarning`.
@@ -57,8 +69,11 @@ def from_urdf(
     return build_model(
         robot,
         root=root,
+        base_link=base_link,
         joints=joints,
         locked=locked,
+        frames=frames,
+        mimic=mimic,
         package_dirs=package_dirs,
         folder=None if path is None else path.parent,
         dtype=dtype,

@@ -8,17 +8,16 @@ reported.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
 
 from jaxdyn.errors import URDFError, listing, nearest, suggestion, warn
+from jaxdyn.model.description import DEFAULT_COLOR, UNBOUNDED, Joint, Link, Robot, Shape, at_line
 from jaxdyn.model.urdf_xml import Element
 
 # type in the file -> type in Tree
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating", "planar", "spherical")
-DEFAULT_COLOR = (0.7, 0.7, 0.7, 1.0)
 
 _KNOWN = {
     "robot": ("link", "joint", "material", "transmission", "gazebo", "sensor"),
@@ -39,62 +38,6 @@ _ATTRIBUTES = {
 }
 
 
-@dataclasses.dataclass(slots=True)
-class Shape:
-    """A visual or collision shape of a link; sizes as in `Model.shape_size`."""
-
-    name: str
-    role: str
-    kind: str
-    mesh: str
-    placement: np.ndarray
-    size: tuple[float, ...]
-    color: tuple[float, ...]
-
-
-@dataclasses.dataclass(slots=True)
-class Link:
-    """A link: inertia about the centre of mass in link axes (massless without `<inertial>`), and its shapes."""
-
-    name: str
-    line: int
-    mass: float
-    com: np.ndarray
-    inertia: np.ndarray
-    shapes: list[Shape]
-
-
-@dataclasses.dataclass(slots=True)
-class Joint:
-    """A joint of the file, fixed ones too. `placement`: pose (4, 4) of the child link in the parent link at zero.
-    `parent` is "" for the free-flyer of a floating root.
-    """
-
-    name: str
-    line: int
-    kind: str
-    parent: str
-    child: str
-    placement: np.ndarray
-    axis: np.ndarray
-    lower: float
-    upper: float
-    effort: float
-    velocity: float
-    damping: float
-    friction: float
-    leader: str | None
-
-
-@dataclasses.dataclass(slots=True)
-class Robot:
-    """The content of a file, in its order."""
-
-    name: str
-    links: dict[str, Link]
-    joints: dict[str, Joint]
-
-
 def parse_robot(root: Element) -> Robot:
     """Links and joints of the `<robot>` element. Raises `URDFError`; collects like remarks into one `JaxdynWarning`
     each.
@@ -108,21 +51,21 @@ def parse_robot(root: Element) -> Robot:
         if element.tag == "link":
             link = _link(element, materials, notes)
             if link.name in links:
-                raise URDFError(
-                    f"two links have the name {link.name!r} (lines {links[link.name].line} and {link.line})."
-                )
+                raise URDFError(f"two links have the name {link.name!r}{_lines(links[link.name], link)}.")
             links[link.name] = link
         elif element.tag == "joint":
             joint = _joint(element, notes)
             if joint.name in joints:
-                raise URDFError(
-                    f"two joints have the name {joint.name!r} (lines {joints[joint.name].line} and {joint.line})."
-                )
+                raise URDFError(f"two joints have the name {joint.name!r}{_lines(joints[joint.name], joint)}.")
             joints[joint.name] = joint
     if not links:
         raise URDFError(f"the robot {root.text('name', '')!r} has no <link>.")
     notes.issue()
     return Robot(root.text("name", ""), links, joints)
+
+
+def _lines(first: Link | Joint, second: Link | Joint) -> str:
+    return f" (lines {first.line} and {second.line})" if first.line else ""
 
 
 class _Notes:
@@ -215,7 +158,7 @@ def _link(element: Element, materials: dict[str, tuple], notes: _Notes) -> Link:
 def _shape(element: Element, role: str, materials: dict[str, tuple], notes: _Notes) -> Shape | None:
     name = element.text("name", "")
     geometry = element.one("geometry")
-    label = f"{element.owner} {role} {name!r} (line {element.line})"
+    label = f"{element.owner} {role} {name!r}{at_line(element.line)}"
     if geometry is None or not geometry.children:
         notes.add("shapes without geometry are left out", label)
         return None
@@ -286,12 +229,11 @@ def _joint(element: Element, notes: _Notes) -> Joint:
         damping, friction = dynamics.number("damping", 0.0), dynamics.number("friction", 0.0)
         if min(damping, friction) < 0 and kind != "fixed":
             notes.add("negative damping or friction feeds energy into the joint", repr(name))
-    leader = None
+    leader, ratio, offset = None, 1.0, 0.0
     mimic = element.one("mimic")
     if mimic is not None:
         leader = mimic.name("joint")
-        for attribute in ("multiplier", "offset"):
-            mimic.number(attribute, 0.0)  # not used, but checked
+        ratio, offset = mimic.number("multiplier", 1.0), mimic.number("offset", 0.0)
     return Joint(
         name,
         element.line,
@@ -307,12 +249,14 @@ def _joint(element: Element, notes: _Notes) -> Joint:
         damping,
         friction,
         leader,
+        ratio,
+        offset,
     )
 
 
 def _limits(element: Element, name: str, kind: str, notes: _Notes) -> tuple[float, float, float, float]:
     """lower, upper, effort, velocity. What is missing is unbounded, and said so where URDF requires it."""
-    free = (-math.inf, math.inf, math.inf, math.inf)
+    free = UNBOUNDED
     limit = element.one("limit")
     bounded = kind in ("revolute", "prismatic")
     if limit is None:

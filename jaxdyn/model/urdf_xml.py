@@ -38,7 +38,8 @@ class Element:
     def where(self) -> str:
         """`joint 'j': <origin> (line 7)`."""
         inside = f"<{self.tag}>"
-        return f"{self.owner}: {inside} (line {self.line})" if self.owner else f"{inside} (line {self.line})"
+        line = f" (line {self.line})" if self.line else ""  # none if it comes from no file
+        return f"{self.owner}: {inside}{line}" if self.owner else f"{inside}{line}"
 
     def all(self, tag: str) -> list[Element]:
         """All direct children of this tag."""
@@ -49,7 +50,8 @@ class Element:
         found = self.all(tag)
         if len(found) > 1:
             lines = ", ".join(str(child.line) for child in found)
-            raise URDFError(f"{self.where} has {len(found)} <{tag}> elements (lines {lines}), at most one is meant.")
+            lines = f" (lines {lines})" if self.line else ""
+            raise URDFError(f"{self.where} has {len(found)} <{tag}> elements{lines}, at most one is meant.")
         return found[0] if found else None
 
     def need(self, tag: str) -> Element:

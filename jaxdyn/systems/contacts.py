@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from jaxdyn.algorithms import world
 from jaxdyn.algorithms.bodies import Bodies, bodies_of
 from jaxdyn.algorithms.configuration import Configuration
+from jaxdyn.algorithms.coupled import through_followers
 from jaxdyn.contact.compliant import CompliantContact, contact_forces
 from jaxdyn.contact.fields import cast
 from jaxdyn.contact.terrain import Terrain
@@ -153,6 +154,7 @@ def contact_placements(model: Model, contacts: Contacts) -> tuple[tuple[Tree, tu
     return (model.tree, carriers), placement
 
 
+@through_followers()
 def contact_frames(
     model: Model, contacts: Contacts, q: Configuration, v: Float[Array, " nv"], base: Base | None
 ) -> Frames:

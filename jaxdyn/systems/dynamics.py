@@ -26,6 +26,8 @@ from jaxdyn.algorithms import world
 from jaxdyn.algorithms.articulated import forward_dynamics_derivatives, forward_dynamics_kernel
 from jaxdyn.algorithms.bodies import Bodies, bodies_of
 from jaxdyn.algorithms.configuration import Configuration, tangent_of
+from jaxdyn.algorithms.coupled import through_followers
+from jaxdyn.algorithms.coupled_dynamics import coupled_accelerations
 from jaxdyn.contact.terrain import Terrain
 from jaxdyn.math import SE3, batching
 from jaxdyn.math.stacked import Stack, total
@@ -131,10 +133,15 @@ def contact_dynamics(
     **Arguments:** `base`: where these axes lie in the world; None if they are the world's; `derivatives`: `"products"` or
     `"dense"`, see the module's text.
     """
+    if model.tree.followers:
+        if contacts:
+            tau = tau + contact_torque(model, q, v, base, contacts, terrain)
+        return coupled_accelerations(model, q, v, tau)
     static, ground = _ground(model, base, contacts, terrain)
     return _DYNAMICS[derivatives](static, bodies_of(model), q, v, tau, ground)
 
 
+@through_followers(0)
 def contact_torque(
     model: Model,
     q: Configuration,

@@ -194,9 +194,9 @@ def configuration_from_state(model: Model, x: State) -> tuple[Float[Array, " nq"
 
 
 def is_flat(model: Model) -> bool:
-    """True if the joints, a floating root aside, have one degree of freedom each."""
+    """True if the joints, a floating root aside, have one degree of freedom each (or follow another)."""
     start = 1 if has_floating_root(model) else 0
-    return all(n == 1 for n in model.tree.joint_nq[start:])
+    return all(n <= 1 for n in model.tree.joint_nq[start:])
 
 
 def has_floating_root(model: Model) -> bool:

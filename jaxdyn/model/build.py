@@ -17,10 +17,12 @@ import numpy as np
 from jaxdyn.errors import FloatLike, InputError, check_shape, suggestion, warn
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.spatial import SpatialInertia
+from jaxdyn.model.description import Joint, Link, Robot, rerooted, with_frames
+from jaxdyn.model.mimic import MIMIC, Follower, Sides, combined_sides, find_followers
 from jaxdyn.model.model import Model, float_dtype
-from jaxdyn.model.tree import JOINT_SIZES, ShapeInfo, Tree
-from jaxdyn.model.urdf_order import Placed, link_order, moving_joints, place_links
-from jaxdyn.model.urdf_parse import Joint, Link, Robot
+from jaxdyn.model.order import Placed, link_order, moving_joints, place_links
+from jaxdyn.model.resolve import Resolver
+from jaxdyn.model.tree import ShapeInfo, Tree
 
 GRAVITY = (0.0, 0.0, -9.80665)
 ROOTS = ("fixed", "floating")
@@ -29,24 +31,39 @@ ROOTS = ("fixed", "floating")
 def build_model(
     robot: Robot,
     *,
-    root: str,
-    joints: Sequence[str] | None,
-    locked: Mapping[str, FloatLike] | None,
-    package_dirs: Sequence[str | os.PathLike],
-    folder: Path | None,
-    dtype: Any,
-    gravity: FloatLike,
+    root: str = "fixed",
+    base_link: str | None = None,
+    joints: Sequence[str] | None = None,
+    locked: Mapping[str, FloatLike] | None = None,
+    frames: Mapping[str, tuple[str, Any]] | None = None,
+    mimic: str = "reduce",
+    package_dirs: Sequence[str | os.PathLike] = (),
+    folder: Path | None = None,
+    dtype: Any = None,
+    gravity: FloatLike = GRAVITY,
 ) -> Model:
-    """The model of a parsed robot; arguments as of `from_urdf`, `folder` is that of the file."""
+    """The model of a described robot; arguments as of `from_urdf`, `folder` is that of the file."""
     if root not in ROOTS:
-        raise InputError(f"root: given {root!r}, wanted 'fixed' or 'floating'{suggestion(root, ROOTS)}.")
+        other = f" To start from link {root!r}, write base_link={root!r}." if root in robot.links else ""
+        raise InputError(f"root: given {root!r}, wanted 'fixed' or 'floating'{suggestion(root, ROOTS)}.{other}")
+    if mimic not in MIMIC:
+        raise InputError(f"mimic: given {mimic!r}, wanted 'reduce' or 'independent'{suggestion(mimic, MIMIC)}.")
     dtype = float_dtype(dtype)
     gravity = np.asarray(
         check_shape("gravity", list(map(float, gravity)) if isinstance(gravity, tuple | list) else gravity, (3,))
     )
     order = link_order(robot)
-    moving, values = moving_joints(robot, order, root, joints, locked)
-    _report_followers(robot, moving)
+    if base_link is not None:
+        robot = rerooted(robot, base_link)
+    if frames:
+        robot = with_frames(robot, _frame_poses(frames))
+    if base_link is not None or frames:
+        order = link_order(robot)
+    movable = [joint for joint, _ in order if joint is not None and joint.kind != "fixed"]
+    followers = find_followers(robot, movable) if mimic == "reduce" else {}
+    moving, values = moving_joints(robot, order, root, joints, locked, followers)
+    if mimic == "independent":
+        _report_followers(robot, moving)
     placed = place_links(robot, order, moving, values, floating=root == "floating")
     if root == "floating":
         base = order[0][1]
@@ -54,7 +71,7 @@ def build_model(
             warn(
                 f"the body {base!r} behind the free-flyer has no mass; its mass matrix may be singular (is root='fixed' meant?)"
             )
-    return _assemble(robot, moving, placed, Resolver(package_dirs, folder), dtype, gravity)
+    return _assemble(robot, moving, followers, placed, Resolver(package_dirs, folder), dtype, gravity)
 
 
 def _report_followers(robot: Robot, moving: list[Joint]) -> None:
@@ -68,44 +85,53 @@ def _report_followers(robot: Robot, moving: list[Joint]) -> None:
                 )
             followers.append(f"{joint.name!r} (follows {joint.leader!r}{missing})")
     if followers:
-        warn(f"<mimic> is not solved; these joints move on their own unless they are locked: {', '.join(followers)}.")
+        warn(f"mimic='independent': these joints move on their own unless they are locked: {', '.join(followers)}.")
 
 
-class Resolver:
-    """Turns the file names of meshes into paths where they can be found; elsewhere the name stays as it is in the
-    file.
+def _frame_poses(frames: Mapping[str, tuple[str, Any]] | None) -> dict[str, tuple[str, np.ndarray]]:
+    if frames is not None and not isinstance(frames, Mapping):
+        raise InputError(f"frames: wanted a mapping from names to (link, pose), given {type(frames).__name__}.")
+    result = {}
+    for name, value in (frames or {}).items():
+        if not (isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], str)):
+            raise InputError(f"frames[{name!r}]: wanted (link, pose), given {value!r}.")
+        result[name] = (value[0], pose_matrix(f"frames[{name!r}]", value[1]))
+    return result
+
+
+def pose_matrix(name: str, pose: Any) -> np.ndarray:
+    """A pose as a NumPy matrix (4, 4), from an `SE3`, such a matrix, a position (3,) or None for the identity.
+
+    **Raises:** `InputError` for another shape or a matrix that is no rigid motion.
     """
-
-    def __init__(self, package_dirs: Sequence[str | os.PathLike], folder: Path | None) -> None:
-        if isinstance(package_dirs, str | os.PathLike):
-            package_dirs = [package_dirs]
-        self.package_dirs = [Path(d).expanduser() for d in package_dirs]
-        self.folder = folder
-        self.known: dict[str, str] = {}
-
-    def __call__(self, name: str) -> str:
-        if name and name not in self.known:
-            found = next((path for path in self._candidates(name) if path.is_file()), None)
-            self.known[name] = name if found is None else str(found)
-        return self.known.get(name, "")
-
-    def _candidates(self, name: str) -> list[Path]:
-        scheme, separator, rest = name.partition("://")
-        if not separator:
-            path = Path(name)
-            return [path] if path.is_absolute() else [self.folder / path] if self.folder else []
-        if scheme == "file":
-            return [Path(rest)]
-        if scheme not in ("package", "model"):
-            return []
-        package, _, inside = rest.partition("/")
-        return [d / rest for d in self.package_dirs] + [d / inside for d in self.package_dirs if d.name == package]
+    if pose is None:
+        return np.eye(4)
+    array = np.asarray(pose.as_matrix() if isinstance(pose, SE3) else pose, dtype=float)
+    matrix = np.eye(4)
+    if array.shape == (3,):
+        matrix[:3, 3] = array
+    elif array.shape == (4, 4):
+        matrix = array
+    else:
+        raise InputError(f"{name}: wanted an SE3, a matrix (4, 4) or a position (3,), given shape {array.shape}.")
+    rotation = matrix[:3, :3]
+    rigid = np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-5) and np.linalg.det(rotation) > 0
+    if not (np.all(np.isfinite(matrix)) and rigid and np.array_equal(matrix[3], [0, 0, 0, 1])):
+        raise InputError(f"{name}: wanted a rigid motion, given {array.tolist()}.")
+    return matrix
 
 
 def _assemble(
-    robot: Robot, moving: list[Joint], placed: dict[str, Placed], resolve: Resolver, dtype: Any, gravity: np.ndarray
+    robot: Robot,
+    moving: list[Joint],
+    followers: Mapping[str, Follower],
+    placed: dict[str, Placed],
+    resolve: Resolver,
+    dtype: Any,
+    gravity: np.ndarray,
 ) -> Model:
     n = len(moving)
+    number = {joint.name: i for i, joint in enumerate(moving)}
     body_links = [joint.child for joint in moving]
     bodies = set(body_links)
     frames = body_links + [name for name in robot.links if name not in bodies]
@@ -125,7 +151,10 @@ def _assemble(
         frame_names=tuple(frames),
         frame_bodies=tuple(placed[name].body for name in frames),
         geometry=tuple(geometry),
+        followers=tuple((i, number[followers[j.name].leader]) for i, j in enumerate(moving) if j.name in followers),
     )
+    coupled = [followers[tree.joint_names[i]] for i, _ in tree.followers]
+    sides = _sides(tree, moving, coupled)
     joint_poses = [
         joint.placement if not joint.parent else placed[joint.parent].pose @ joint.placement for joint in moving
     ]
@@ -144,14 +173,13 @@ def _assemble(
 
     def coordinates(attribute: str, free: float) -> Any:
         # the coordinates of joints with several have no limits
-        sizes = [JOINT_SIZES[joint.kind][0] for joint in moving]
-        values = [getattr(joint, attribute) if size == 1 else free for joint, size in zip(moving, sizes, strict=True)]
+        sizes = [tree.joint_nq[i] for i in tree.independent]
+        values = [getattr(side, attribute) if size == 1 else free for side, size in zip(sides, sizes, strict=True)]
         return leaf(np.repeat(np.asarray(values, dtype=float), sizes), tree.nq)
 
-    def velocities(attribute: str) -> Any:
-        return leaf(
-            np.repeat(np.asarray([getattr(joint, attribute) for joint in moving], dtype=float), tree.joint_nv), tree.nv
-        )
+    def velocities(attribute: str, of: Sequence[Any] = sides) -> Any:
+        sizes = [tree.joint_nv[i] for i in tree.independent]
+        return leaf(np.repeat(np.asarray([getattr(side, attribute) for side in of], dtype=float), sizes), tree.nv)
 
     return Model(
         tree=tree,
@@ -163,18 +191,33 @@ def _assemble(
             leaf([inertia for _, _, inertia in inertias], n, 3, 3),
         ),
         gravity=leaf(gravity, 3),
-        armature=leaf(np.zeros(tree.nv), tree.nv),
+        armature=velocities("armature"),
         damping=velocities("damping"),
         friction=velocities("friction"),
         lower=coordinates("lower", -np.inf),
         upper=coordinates("upper", np.inf),
         velocity_limit=velocities("velocity"),
-        effort_limit=velocities("effort"),
+        effort_limit=velocities("effort", [moving[i] for i in tree.independent]),
         frame_placement=poses([placed[name].pose for name in frames]),
         shape_placement=poses(shape_poses),
         shape_size=leaf(sizes, len(sizes), 3),
         shape_color=leaf(colors, len(colors), 4),
+        follower_ratio=leaf([f.ratio for f in coupled], len(coupled)) if coupled else None,
+        follower_offset=leaf([f.offset for f in coupled], len(coupled)) if coupled else None,
     )
+
+
+def _sides(tree: Tree, moving: list[Joint], coupled: list[Follower]) -> list[Sides]:
+    """Limits and friction of the independent joints, with their followers'."""
+    step = {i: (leader, f.ratio, f.offset) for (i, leader), f in zip(tree.followers, coupled, strict=True)}
+    behind: dict[int, list[tuple[Joint, float, float]]] = {i: [] for i in tree.independent}
+    for i in step:
+        at, ratio, offset = i, 1.0, 0.0
+        while at in step:
+            at, a, b = step[at]
+            ratio, offset = ratio * a, ratio * b + offset
+        behind[at].append((moving[i], ratio, offset))
+    return [combined_sides(moving[i], behind[i]) for i in tree.independent]
 
 
 def composite_inertia(parts: Sequence[tuple[Link, np.ndarray]]) -> tuple[float, np.ndarray, np.ndarray]:

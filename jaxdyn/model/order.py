@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxdyn.errors import FloatLike, InputError, URDFError, check_shape, listing, suggestion, unknown_name
+from jaxdyn.model.description import UNBOUNDED, Joint, Robot, at_line
 from jaxdyn.model.joints import neutral_of
+from jaxdyn.model.mimic import Follower, check_kept_followers, frozen_followers
 from jaxdyn.model.tree import JOINT_SIZES, QUATERNION_START
-from jaxdyn.model.urdf_parse import Joint, Robot
 
 ROOT_JOINT = "root_joint"
 
@@ -37,18 +38,18 @@ def link_order(robot: Robot) -> list[tuple[Joint | None, str]]:
         for role, link in (("parent", joint.parent), ("child", joint.child)):
             if link not in robot.links:
                 raise URDFError(
-                    f"joint {joint.name!r} (line {joint.line}): {role} link {link!r} does not exist{suggestion(link, list(robot.links))}."
+                    f"joint {joint.name!r}{at_line(joint.line)}: {role} link {link!r} does not exist{suggestion(link, list(robot.links))}."
                 )
         if joint.parent == joint.child:
             raise URDFError(
-                f"joint {joint.name!r} (line {joint.line}) joins link {joint.child!r} to itself: the joints form a loop."
+                f"joint {joint.name!r}{at_line(joint.line)} joins link {joint.child!r} to itself: the joints form a loop."
             )
     for joint in robot.joints.values():
         other = above.setdefault(joint.child, joint)
         if other is not joint:
             raise URDFError(
-                f"link {joint.child!r} has two parents: it is the child of joint {other.name!r} (line {other.line}) "
-                f"and of joint {joint.name!r} (line {joint.line}). A URDF is a tree; close loops with constraints instead."
+                f"link {joint.child!r} has two parents: it is the child of joint {other.name!r}{at_line(other.line)} "
+                f"and of joint {joint.name!r}{at_line(joint.line)}. A URDF is a tree; close loops with constraints instead."
             )
         below[joint.parent].append(joint)
     roots = [name for name in robot.links if name not in above]
@@ -82,8 +83,10 @@ def moving_joints(
     root: str,
     selected: Sequence[str] | None,
     locked: Mapping[str, FloatLike] | None,
+    followers: Mapping[str, Follower],
 ) -> tuple[list[Joint], dict[str, np.ndarray]]:
-    """The joints of the model in their order (with the free-flyer, if any), and the coordinates of all frozen joints.
+    """The joints of the model in their order (with the free-flyer, if any, and with joints that follow others), and
+    the coordinates of all frozen joints. A follower that is not locked itself is frozen where its leader is.
 
     **Raises:** `UnknownNameError`, `InputError`.
     """
@@ -97,7 +100,7 @@ def moving_joints(
         joint = _movable("locked", name, robot, by_name)
         values[name] = _frozen_coordinates(joint, value)
     if selected is None:
-        chosen = [joint for joint in movable if joint.name not in values]
+        chosen = [joint for joint in movable if joint.name not in values and joint.name not in followers]
     else:
         if isinstance(selected, str | bytes):
             raise InputError(f"joints: wanted a sequence of joint names, given the single string {selected!r}.")
@@ -106,19 +109,43 @@ def moving_joints(
             names = names[1:]
         chosen = [_movable("joints", name, robot, by_name) for name in names]
         _check_selection(robot, order, names, values)
+        check_kept_followers(names, followers, {joint.name for joint in chosen})
+        chosen = [joint for joint in chosen if joint.name not in followers]
     kept = {joint.name for joint in chosen}
     for joint in movable:
-        if joint.name not in kept:
+        if joint.name not in kept and joint.name not in followers:
             values.setdefault(joint.name, neutral_of(joint.kind))
-    return ([root_joint] if root_joint is not None else []) + chosen, values
+    values.update(frozen_followers(dict(followers), values))
+    moving = [joint for joint in movable if joint.name not in values]
+    if selected is not None:
+        moving = _in_given_order(order, chosen, moving)
+    return ([root_joint] if root_joint is not None else []) + moving, values
+
+
+def _in_given_order(order: list[tuple[Joint | None, str]], chosen: list[Joint], moving: list[Joint]) -> list[Joint]:
+    """The chosen joints in their order, and each other one of `moving` before the first that hangs on it."""
+    above = {link: joint for joint, link in order}
+    others = {joint.name for joint in moving} - {joint.name for joint in chosen}
+    result: list[Joint] = []
+    for joint in [*chosen, *(joint for joint in moving if joint.name in others)]:
+        before: list[Joint] = []
+        at: Joint | None = joint
+        while at is not None:
+            if at.name in others:
+                before.append(at)
+                others.discard(at.name)
+            at = above[at.parent]
+        result += reversed(before)
+        if not any(joint is done for done in result):
+            result.append(joint)
+    return result
 
 
 def _free_flyer(robot: Robot, order: list[tuple[Joint | None, str]]) -> Joint:
     name = ROOT_JOINT
     while name in robot.joints:  # a file may have a joint of that name
         name += "_"
-    free = (-math.inf, math.inf, math.inf, math.inf, 0.0, 0.0)
-    return Joint(name, 0, "floating", "", order[0][1], np.eye(4), np.array([1.0, 0.0, 0.0]), *free, None)
+    return Joint(name, 0, "floating", "", order[0][1], np.eye(4), np.array([1.0, 0.0, 0.0]), *UNBOUNDED)
 
 
 def _movable(argument: str, name: str, robot: Robot, by_name: dict[str, Joint]) -> Joint:
