@@ -103,6 +103,10 @@ from .math import spatial as spatial
 from .model import Model as Model
 from .model import ShapeInfo as ShapeInfo
 from .model import Tree as Tree
+from .model import add_frame as add_frame
+from .model import append as append
+from .model import attach as attach
+from .model import change_base as change_base
 from .model import configuration as configuration
 from .model import configuration_status as configuration_status
 from .model import coordinate_rates as coordinate_rates
@@ -111,9 +115,11 @@ from .model import from_urdf as from_urdf
 from .model import integrate as integrate
 from .model import interpolate as interpolate
 from .model import load as load
+from .model import mirror as mirror
 from .model import neutral as neutral
 from .model import normalize as normalize
 from .model import random_configuration as random_configuration
+from .model import reduce as reduce
 from .model import robot_names as robot_names
 from .model import tangent as tangent
 from .model import velocity_from_rates as velocity_from_rates

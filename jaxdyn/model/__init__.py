@@ -1,5 +1,11 @@
 """The robot: its tree, its joints, its parameters, its configuration space and its files."""
 
+from .edit import add_frame as add_frame
+from .edit import append as append
+from .edit import attach as attach
+from .edit import change_base as change_base
+from .edit import mirror as mirror
+from .edit import reduce as reduce
 from .manifold import check_configuration as check_configuration
 from .manifold import configuration_status as configuration_status
 from .manifold import coordinate_rates as coordinate_rates
