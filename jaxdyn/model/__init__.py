@@ -1,11 +1,20 @@
 """The robot: its tree, its joints, its parameters, its configuration space and its files."""
 
+from .builder import ModelBuilder as ModelBuilder
 from .edit import add_frame as add_frame
 from .edit import append as append
 from .edit import attach as attach
 from .edit import change_base as change_base
 from .edit import mirror as mirror
 from .edit import reduce as reduce
+from .inertia_parameters import from_log_cholesky as from_log_cholesky
+from .inertia_parameters import from_pseudo_inertia as from_pseudo_inertia
+from .inertia_parameters import inertia_divergence as inertia_divergence
+from .inertia_parameters import inertia_report as inertia_report
+from .inertia_parameters import is_physical as is_physical
+from .inertia_parameters import log_cholesky as log_cholesky
+from .inertia_parameters import pseudo_inertia as pseudo_inertia
+from .inertia_parameters import with_inertial_parameters as with_inertial_parameters
 from .manifold import check_configuration as check_configuration
 from .manifold import configuration_status as configuration_status
 from .manifold import coordinate_rates as coordinate_rates
@@ -19,6 +28,8 @@ from .manifold import velocity_from_rates as velocity_from_rates
 from .model import Model as Model
 from .model import configuration as configuration
 from .model import tangent as tangent
+from .storage import restore as restore
+from .storage import save as save
 from .tree import ShapeInfo as ShapeInfo
 from .tree import Tree as Tree
 from .urdf import from_urdf as from_urdf
