@@ -95,6 +95,8 @@ from .errors import Status as Status
 from .errors import UnknownNameError as UnknownNameError
 from .errors import URDFError as URDFError
 from .math import SE3 as SE3
+from .math import LieElement as LieElement
+from .math import LieSpace as LieSpace
 from .math import Representation as Representation
 from .math import SpatialInertia as SpatialInertia
 from .math import se3 as se3
