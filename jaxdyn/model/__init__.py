@@ -1,6 +1,13 @@
 """The robot: its tree, its joints, its parameters, its configuration space and its files."""
 
 from .builder import ModelBuilder as ModelBuilder
+from .convert import from_idyntree as from_idyntree
+from .convert import from_mujoco as from_mujoco
+from .convert import from_pinocchio as from_pinocchio
+from .convert import keyframes as keyframes
+from .convert import to_idyntree as to_idyntree
+from .convert import to_mujoco as to_mujoco
+from .convert import to_pinocchio as to_pinocchio
 from .edit import add_frame as add_frame
 from .edit import append as append
 from .edit import attach as attach
@@ -25,6 +32,7 @@ from .manifold import neutral as neutral
 from .manifold import normalize as normalize
 from .manifold import random_configuration as random_configuration
 from .manifold import velocity_from_rates as velocity_from_rates
+from .mjcf import from_mjcf as from_mjcf
 from .model import Model as Model
 from .model import configuration as configuration
 from .model import tangent as tangent
