@@ -122,6 +122,38 @@ def test_meshes_are_found_in_package_folders_and_beside_the_file_else_they_keep_
     assert [shape.mesh for shape in from_urdf(path.read_text()).tree.geometry][1] == "b.stl"
 
 
+def test_packages_are_found_as_ros_finds_them(tmp_path, monkeypatch):
+    for variable in ("ROS_PACKAGE_PATH", "AMENT_PREFIX_PATH", "CMAKE_PREFIX_PATH", "GZ_SIM_RESOURCE_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    text = one_link(visual('<mesh filename="package://bot/meshes/a b.stl"/>'))
+
+    def put(*folders):
+        file = tmp_path.joinpath(*folders, "bot", "meshes", "a b.stl")
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"")
+        return str(file)
+
+    def mesh(source=text, **options):
+        return from_urdf(source, **options).tree.geometry[0].mesh
+
+    given, ros, ament, above = put("given"), put("ros"), put("ament", "share"), put("src")
+    assert mesh() == "package://bot/meshes/a b.stl"
+    monkeypatch.setenv("AMENT_PREFIX_PATH", f"{tmp_path / 'none'}:{tmp_path / 'ament'}")
+    assert mesh() == ament
+    monkeypatch.setenv("ROS_PACKAGE_PATH", str(tmp_path / "ros"))
+    assert mesh() == ros
+    monkeypatch.setenv("ROS_PACKAGE_PATH", str(tmp_path / "ros" / "bot"))
+    assert mesh() == ros
+    file = tmp_path / "src" / "bot" / "urdf" / "deep" / "bot.urdf"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    assert mesh(file) == above  # the package that the file lies in
+    assert mesh(file, package_dirs=[tmp_path / "given"]) == given
+    assert mesh(text.replace("package:", "model:").replace("a b", "a%20b")) == ros
+    for uri in (f"file://{given}", f"file:{given}", f"file://localhost{given}", f"file://{given.replace(' ', '%20')}"):
+        assert mesh(one_link(visual(f'<mesh filename="{uri}"/>'))) == given
+
+
 def test_robots_without_shapes_have_empty_leaves():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

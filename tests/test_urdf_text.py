@@ -357,3 +357,147 @@ def test_damaged_files_are_refused_or_read_but_never_crash(seed, data):
         from_urdf(text[:i] + piece + text[j:])
     except (URDFError, JaxdynWarning):
         pass
+
+
+# Files that somebody wrote by mistake. Each is refused with the culprit, or read with a warning that names it.
+
+BODY = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
+LIMIT = '<limit lower="-1" upper="1" effort="1" velocity="1"/>'
+TWO = f'<link name="a">{BODY}</link><link name="b">{BODY}</link>'
+
+
+def jointed(inside="", kind="revolute", limit=LIMIT, rest=""):
+    joint = f'<joint name="j" type="{kind}"><parent link="a"/><child link="b"/>{limit}{inside}</joint>'
+    return f'<robot name="r">{TWO}{joint}{rest}</robot>'
+
+
+def linked(inside=BODY, before=""):
+    return f'<robot name="r">{before}<link name="a">{inside}</link></robot>'
+
+
+def shaped(geometry, rest=""):
+    return linked(f"{BODY}<visual><geometry>{geometry}</geometry>{rest}</visual>")
+
+
+REFUSED = {
+    "tags in upper case": ('<ROBOT name="r"><LINK name="a"/></ROBOT>', "wanted <robot>; tags are written in lower case"),
+    "tags with a prefix": ('<u:robot xmlns:u="u"><u:link name="a"/></u:robot>', "without a prefix"),
+    "links in upper case": ('<robot name="r"><Link name="a"/></robot>', "has no <link>; is <Link> meant?"),
+    "a robot in a robot": (f'<robot name="r">{linked()}</robot>', "has no <link>"),
+    "a name of blanks": ('<robot><link name="  "/></robot>', "attribute 'name' is empty"),
+    "blanks around a name": (jointed().replace('link name="a"', 'link name=" a "'), "parent link 'a' does not exist; nearest: ' a '"),
+    "another case": (jointed().replace('link name="b"', 'link name="B"'), "child link 'b' does not exist; nearest: 'B'"),
+    "no type": (jointed().replace(' type="revolute"', ""), "joint 'j': <joint> (line 1) needs the attribute 'type'"),
+    "no parent": (jointed().replace('<parent link="a"/>', ""), "needs a <parent> element"),
+    "a parent as text": (jointed().replace('<parent link="a"/>', "<parent>a</parent>"), "<parent> (line 1) needs the attribute 'link'"),
+    "two origins": (jointed("<origin/><origin/>"), "has 2 <origin> elements (lines 1, 1)"),
+    "an axis of four": (jointed('<axis xyz="0 0 1 0"/>'), "xyz='0 0 1 0': wanted 3 numbers, found 4"),
+    "an axis of none": (jointed('<axis xyz=""/>'), "xyz='': wanted 3 numbers, found 0"),
+    "hexadecimal": (jointed('<axis xyz="0x1 0 0"/>'), "'0x1' is not a number"),
+    "underscores": (jointed('<origin xyz="1_0 0 0"/>'), "'1_0' is not a number"),
+    "other digits": (jointed('<origin xyz="١ 0 0"/>'), "is not a number"),
+    "a hard blank": (jointed('<origin xyz="1\u00a00 0"/>'), "wanted 3 numbers, found 2"),
+    "a suffix": (jointed('<origin xyz="1.0f 0 0"/>'), "'1.0f' is not a number"),
+    "a fraction": (jointed('<origin xyz="1/2 0 0"/>'), "'1/2' is not a number"),
+    "an expression": (jointed('<origin rpy="${pi/2} 0 0"/>'), "'${pi/2}' is not a number"),
+    "degrees": (jointed('<origin rpy="90deg 0 0"/>'), "'90deg' is not a number"),
+    "commas": (jointed('<origin xyz="1, 2, 3"/>'), "write a decimal point, not a comma"),
+    "too large": (jointed('<origin xyz="1e400 0 0"/>'), "'1e400' is too large for a float"),
+    "five thousand digits": (jointed(f'<origin xyz="{"1" * 5000} 0 0"/>'), "... (5000 characters)' is too large"),
+    "infinite angles": (jointed('<origin rpy="inf 0 0"/>'), "'inf' is not a finite number"),
+    "rpy and a quaternion": (jointed('<origin rpy="0 0 1" quat_xyzw="0 0 0 1"/>'), "has both rpy and quat_xyzw"),
+    "no rotation": (jointed('<origin quat_xyzw="0 0 0 0"/>'), "zero stands for no rotation"),
+    "limits that are nan": (jointed(limit=LIMIT.replace('"-1"', '"nan"')), "lower='nan'"),
+    "no inertia": (linked('<inertial><mass value="1"/></inertial>'), "needs a <inertia> element"),
+    "a mass as text": (linked(BODY.replace('<mass value="1"/>', "<mass>1</mass>")), "<mass> (line 1) needs the attribute 'value'"),
+    "a mass with a unit": (linked(BODY.replace('value="1"', 'value="1 kg"')), "wanted 1 number, found 2"),
+    "two inertials": (linked(BODY + BODY), "has 2 <inertial> elements"),
+    "a box without size": (shaped("<box/>"), "<box> (line 1) needs the attribute 'size'"),
+    "a scale of one number": (shaped('<mesh filename="a" scale="1"/>'), "scale='1': wanted 3 numbers"),
+    "a colour of three": (shaped('<sphere radius="1"/>', '<material name="m"><color rgba="1 0 0"/></material>'), "rgba='1 0 0'"),
+    "included files": (linked(before='<xi:include xmlns:xi="x" href="/etc/passwd"/>'), "<xi:include> (line 1): other files are never read"),
+    "two robots": (linked() + linked(), "junk after document element"),
+    "compressed": (b"\x1f\x8b\x08" + bytes(50), "is compressed (gzip): unpack it first"),
+    "two byte order marks": (b"\xef\xbb\xbf" * 2 + linked().encode(), "not well-formed"),
+    "latin letters as utf-8": (linked().replace('"a"', '"ä"').encode("latin-1"), "not well-formed"),
+    "a loop beside the tree": (
+        f'<robot name="r">{TWO}<link name="c"/>'
+        '<joint name="x" type="fixed"><parent link="b"/><child link="c"/></joint>'
+        '<joint name="y" type="fixed"><parent link="c"/><child link="b"/></joint></robot>',
+        "the joints 'x', 'y' form a loop",
+    ),
+}  # fmt: skip
+WARNED = {
+    "a joint in a link": (
+        jointed().replace("</link>", '<joint name="k" type="fixed"/></link>', 1),
+        "elements that belong directly into <robot> are ignored elsewhere: link 'a': <joint> (line 1)",
+    ),
+    "negative magnitudes": (jointed(limit=LIMIT.replace('effort="1"', 'effort="-4"')), "negative ones lose their sign: 'j'"),
+    "negative moments": (linked(BODY.replace('ixx="1"', 'ixx="-1"')), "links have negative moments of inertia, as no body has: 'a'"),
+    "two shapes in one": (shaped('<sphere radius="1"/><box size="1 1 1"/>'), "only the first shape of a <geometry> is read"),
+    "bytes as colours": (
+        shaped('<sphere radius="1"/>', '<material name="m"><color rgba="255 0 0 1"/></material>'),
+        "colours outside of 0 .. 1 are clipped: link 'a' visual",
+    ),
+    "limits the wrong way": (jointed(limit=LIMIT.replace('"-1"', '"inf"')), "limits with lower > upper are exchanged: 'j'"),
+    "negative damping": (jointed('<dynamics damping="-1"/>'), "negative damping or friction"),
+}  # fmt: skip
+READ = {
+    "foreign namespaces": jointed().replace('name="r"', 'name="r" xmlns="http://x" xmlns:q="http://q"'),
+    "nonsense in what is not read": jointed('<safety_controller k_velocity="nan"/><calibration rising="x"/>'),
+    "a transmission": jointed(rest='<transmission name="t"><joint name="zz"/></transmission><gazebo reference="q"/>'),
+    "controllers": jointed(rest='<ros2_control name="c"><joint name="j"><limit/></joint></ros2_control>'),
+    "a fixed joint with an axis of zero": jointed('<axis xyz="0 0 0"/>', kind="fixed"),
+    "a fixed joint that follows": jointed('<mimic joint="nothing"/>', kind="fixed"),
+    "a joint with the name of a link": jointed().replace('joint name="j"', 'joint name="a"'),
+    "a joint with the name of the free-flyer": jointed().replace('joint name="j"', 'joint name="root_joint"'),
+    "tiny and huge axes": jointed('<axis xyz="1e-310 1e300 0"/>'),
+    "an angle of many turns": jointed('<origin rpy="1e308 0 0"/>'),
+    "fifty thousand decimals": jointed(f'<origin xyz="0.{"1" * 50000} 0 0"/>'),
+    "numbers below the smallest": jointed('<origin xyz="1e-400 -0 +.5"/>'),
+    "a mesh outside": shaped('<mesh filename="package://../../etc/passwd"/>'),
+    "a mesh that is a folder": shaped('<mesh filename="file:///tmp"/>'),
+    "a mesh with a long name": shaped(f'<mesh filename="{"x" * 5000}"/>'),
+    "a mesh with a zero byte": shaped('<mesh filename="%00"/>'),
+    "pictures as names": linked().replace('"a"', '"🤖"'),
+    "twenty thousand attributes": linked().replace(
+        "<link ", "<link " + " ".join(f'x{i}="1"' for i in range(20000)) + " "
+    ),
+    "utf-16 without mark": ('<?xml version="1.0" encoding="utf-16"?>' + linked()).encode("utf-16-le"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_mistakes_are_refused_with_the_culprit(case):
+    text, *parts = REFUSED[case]
+    assert len(refused(text, *parts)) < 400
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_doubtful_files_are_read_with_a_warning_that_names_the_culprit(case):
+    text, part = WARNED[case]
+    with pytest.warns(JaxdynWarning) as caught:
+        from_urdf(text)
+    assert len(caught) == 1 and part in str(caught[0].message), str(caught[0].message)
+
+
+@pytest.mark.parametrize("case", READ)
+def test_odd_but_legal_files_are_read_without_a_word(case):
+    for root in ("fixed", "floating"):
+        model = from_urdf(READ[case], root=root)
+        assert np.all(np.isfinite(model.joint_placement.translation)) and np.all(np.isfinite(model.joint_axis))
+
+
+def test_an_origin_may_turn_by_a_quaternion():
+    """Version 1.2 of the format."""
+    turned = from_urdf(jointed('<origin xyz="1 2 3" quat_xyzw="0.2 -0.4 0.6 1.2"/>'))
+    w, x, y, z = np.array([1.2, 0.2, -0.4, 0.6]) / np.sqrt(1.44 + 0.04 + 0.16 + 0.36)
+    column = [1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)]
+    np.testing.assert_allclose(turned.joint_placement.rotation[0, :, 0], column, atol=1e-15)
+    np.testing.assert_array_equal(turned.joint_placement.translation[0], [1, 2, 3])
+
+
+def test_negative_magnitudes_lose_their_sign_and_colours_are_clipped():
+    with pytest.warns(JaxdynWarning):
+        assert float(from_urdf(WARNED["negative magnitudes"][0]).effort_limit[0]) == 4
+        np.testing.assert_array_equal(from_urdf(WARNED["bytes as colours"][0]).shape_color, [[1, 0, 0, 1]])

@@ -30,7 +30,7 @@ _KNOWN = {
 # how alike a misspelling is: gear_velocity beside velocity is none
 _SIMILAR = 0.8
 _ATTRIBUTES = {
-    "origin": ("xyz", "rpy"),
+    "origin": ("xyz", "rpy", "quat_xyzw"),
     "axis": ("xyz",),
     "limit": ("lower", "upper", "effort", "velocity"),
     "dynamics": ("damping", "friction"),
@@ -59,7 +59,9 @@ def parse_robot(root: Element) -> Robot:
                 raise URDFError(f"two joints have the name {joint.name!r}{_lines(joints[joint.name], joint)}.")
             joints[joint.name] = joint
     if not links:
-        raise URDFError(f"the robot {root.text('name', '')!r} has no <link>.")
+        other = nearest("link", [child.tag for child in root.children], 1)
+        hint = f"; is <{other[0]}> meant? Tags are written in lower case" if other else ""
+        raise URDFError(f"the robot {root.text('name', '')!r} has no <link>{hint}.")
     notes.issue()
     return Robot(root.text("name", ""), links, joints)
 
@@ -88,6 +90,8 @@ def _spelling(element: Element, notes: _Notes) -> None:
     for child in element.children if known else ():
         if child.tag in known:
             _spelling(child, notes)
+        elif child.tag in _KNOWN["robot"][:2] and element.tag != "robot":
+            notes.add("elements that belong directly into <robot> are ignored elsewhere", child.where)
         elif close := nearest(child.tag, known, 1, _SIMILAR):
             notes.add("unknown elements are ignored", f"{child.where}, perhaps meant as <{close[0]}>")
     for attribute in element.attributes if attributes else ():
@@ -124,9 +128,29 @@ def _origin(element: Element) -> np.ndarray:
     if origin is not None:
         pose[:3, 3] = origin.numbers("xyz", 3, (0.0, 0.0, 0.0))
         rpy = origin.numbers("rpy", 3, (0.0, 0.0, 0.0))
-        if any(rpy):
+        if "quat_xyzw" in origin.attributes:
+            if "rpy" in origin.attributes:
+                raise URDFError(f"{origin.where} has both rpy and quat_xyzw, one is meant.")
+            pose[:3, :3] = _rotation_from_quaternion(origin)
+        elif any(rpy):
             pose[:3, :3] = rotation_from_rpy(*rpy)
     return pose
+
+
+def _rotation_from_quaternion(origin: Element) -> np.ndarray:
+    """Since version 1.2 of the format an origin may turn by a quaternion."""
+    values = origin.numbers("quat_xyzw", 4)
+    length = math.hypot(*values)
+    if length == 0:
+        raise URDFError(f"{origin.where}: quat_xyzw={origin.text('quat_xyzw')!r}: zero stands for no rotation.")
+    x, y, z, w = (value / length for value in values)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
 
 
 def _link(element: Element, materials: dict[str, tuple], notes: _Notes) -> Link:
@@ -142,6 +166,9 @@ def _link(element: Element, materials: dict[str, tuple], notes: _Notes) -> Link:
         tensor = inertial.need("inertia")
         xx, xy, xz, yy, yz, zz = (tensor.number(a) for a in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
         inertia = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        moments = np.linalg.eigvalsh(inertia)
+        if moments[0] < -1e-9 * np.max(np.abs(moments)):
+            notes.add("links have negative moments of inertia, as no body has", repr(name))
         rotation = pose[:3, :3]
         inertia = rotation @ inertia @ rotation.T
         inertia = (inertia + inertia.T) / 2
@@ -163,6 +190,8 @@ def _shape(element: Element, role: str, materials: dict[str, tuple], notes: _Not
         notes.add("shapes without geometry are left out", label)
         return None
     solid = geometry.children[0]
+    if len(geometry.children) > 1:
+        notes.add("only the first shape of a <geometry> is read", label)
     mesh, kind = "", solid.tag
     if kind == "box":
         size = tuple(solid.numbers("size", 3))
@@ -182,6 +211,9 @@ def _shape(element: Element, role: str, materials: dict[str, tuple], notes: _Not
     material = element.one("material")
     if material is not None:
         color = _color(material) or materials.get(material.text("name", ""), DEFAULT_COLOR)
+        if not all(0 <= part <= 1 for part in color):
+            notes.add("colours outside of 0 .. 1 are clipped", label)
+            color = tuple(min(max(part, 0.0), 1.0) for part in color)
     return Shape(name, role, kind, mesh, _origin(element), size, color)
 
 
@@ -278,6 +310,9 @@ def _limits(element: Element, name: str, kind: str, notes: _Notes) -> tuple[floa
         lower, upper = free[:2]
     if kind in ("floating", "planar", "spherical"):
         effort = velocity = math.inf  # one number cannot bound both metres and radians
+    if min(effort, velocity) < 0:
+        notes.add("limits of effort and velocity are magnitudes, negative ones lose their sign", repr(name))
+        effort, velocity = abs(effort), abs(velocity)
     if lower > upper:
         notes.add("limits with lower > upper are exchanged", f"{name!r} (lower {lower:g}, upper {upper:g})")
         lower, upper = upper, lower

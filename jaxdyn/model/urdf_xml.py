@@ -92,32 +92,38 @@ class Element:
         if len(words) != count:
             comma = " Write a decimal point and blanks, no commas." if "," in text else ""
             raise URDFError(
-                f"{self.where}: {attribute}={text!r}: wanted {count} number{'s' * (count > 1)}, found {len(words)}.{comma}"
+                f"{self.where}: {attribute}={shortened(text)!r}: wanted {count} number{'s' * (count > 1)}, found {len(words)}.{comma}"
             )
         values = []
         for word in words:
+            shown = shortened(word)
             if _NUMBER.fullmatch(word):
                 value = float(word)
                 if not math.isinf(value):
                     values.append(value)
                     continue
-                problem = f"{word!r} is too large for a float"
+                problem = f"{shown!r} is too large for a float"
             elif _INFINITY.fullmatch(word) and infinite:
                 values.append(float(word))
                 continue
             else:
                 problem = (
-                    f"{word!r} is not a finite number"
+                    f"{shown!r} is not a finite number"
                     if word.lower().strip("+-") in ("nan", "inf", "infinity")
-                    else f"{word!r} is not a number"
+                    else f"{shown!r} is not a number"
                 )
             comma = "; write a decimal point, not a comma" if "," in word else ""
-            raise URDFError(f"{self.where}: {attribute}={text!r}: {problem}{comma}.")
+            raise URDFError(f"{self.where}: {attribute}={shortened(text)!r}: {problem}{comma}.")
         return values
 
     def number(self, attribute: str, default: float | None = None, *, infinite: bool = False) -> float:
         """An attribute of one number."""
         return self.numbers(attribute, 1, None if default is None else (default,), infinite=infinite)[0]
+
+
+def shortened(text: str, most: int = 80) -> str:
+    """The text, cut where it is long: it stands in a message."""
+    return text if len(text) <= most else f"{text[: most - 12]}... ({len(text)} characters)"
 
 
 def _near(name: str, existing: list[str]) -> str:
@@ -169,7 +175,13 @@ def _neighbours(path: Path) -> str:
     return f"; near it in that folder: {listing(close)}" if close else ""
 
 
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
+
+
 def _not_empty(content: bytes, what: str) -> bytes:
+    for magic, name in _COMPRESSED.items():
+        if content.startswith(magic):
+            raise URDFError(f"{what} is compressed ({name}): unpack it first.")
     if not content.strip(b" \t\r\n\xef\xbb\xbf"):
         raise URDFError(f"{what} is empty: wanted a URDF robot description.")
     return content
@@ -247,8 +259,12 @@ def parse_xml(content: str | bytes) -> Element:
     if root.tag != "robot":
         formats = {"sdf": "an SDF file", "mujoco": "an MJCF file", "COLLADA": "a COLLADA mesh", "html": "a web page"}
         kind = f"; this is {formats[root.tag]}" if root.tag in formats else ""
+        if root.tag.lower().rpartition(":")[2] == "robot":
+            kind = "; tags are written in lower case and without a prefix"
         raise URDFError(f"the outermost element is <{root.tag}> (line {root.line}), wanted <robot>{kind}.")
     for child in root.children:
+        if child.tag.startswith("xi:"):
+            raise URDFError(f"<{child.tag}> (line {child.line}): other files are never read; put their content here.")
         if child.tag.startswith("xacro:"):
             raise URDFError(
                 f"<{child.tag}> (line {child.line}): this is a xacro file; expand it with the program xacro first."
