@@ -52,14 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
 def collect(model: jaxdyn.Model, name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """All that is printed, as plain numbers and strings; `None` where there is no limit."""
     tree = model.tree
-    joints = []
+    joints, leader = [], dict(tree.followers)
     for i, joint in enumerate(tree.joint_names):
         one = tree.joint_nq[i] == 1
         at, dof = tree.q_offset[i], tree.v_offset[i]
         joints.append(
             {
                 "joint": joint,
-                "type": tree.joint_types[i],
+                "type": tree.joint_types[i] + (f" follows {tree.joint_names[leader[i]]}" if i in leader else ""),
                 "parent": "world" if tree.parents[i] < 0 else tree.body_names[tree.parents[i]],
                 "body": tree.body_names[i],
                 "q": _span(at, tree.joint_nq[i]),

@@ -110,7 +110,7 @@ def assign(model: jaxdyn.Model, q: np.ndarray, assignments: list[str], option: s
         if not sign or not np.isfinite(value):
             raise jaxdyn.InputError(f"{option}: wanted JOINT=VALUE with a number, given {text!r}.")
         if not _assign(model, q, pattern, value):
-            names = [n for n, size in zip(model.joint_names, model.tree.joint_nq, strict=True) if size == 1]
+            names = [n for n, size in zip(model.tree.joint_names, model.tree.joint_nq, strict=True) if size == 1]
             raise unknown_name("joint", pattern, names)
     return q
 

@@ -195,7 +195,7 @@ def singular_joints(model: jaxdyn.Model, mass: np.ndarray) -> list[str]:
     bad = vectors[:, values <= (3e-7 if model.dtype == np.float32 else 1e-12)]
     owners = np.asarray(model.tree.dof_body)
     found = sorted({int(owners[k]) for k in np.flatnonzero((np.abs(bad) > 0.3).any(axis=1))}) if bad.size else []
-    return [model.joint_names[i] for i in found]
+    return [model.tree.joint_names[i] for i in found]
 
 
 def torque_limit(model: jaxdyn.Model) -> np.ndarray:
