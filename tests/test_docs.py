@@ -50,3 +50,17 @@ def test_make_targets_that_pages_name_exist():
     for page in PAGES:
         for line in re.findall(r"^make ([a-z -]+)", page.read_text(encoding="utf-8"), re.M):
             assert set(line.split()) <= targets, f"{page.name}: make {line}"
+
+
+def test_names_and_tests_in_the_table_for_users_of_pinocchio_exist():
+    import jaxdyn
+
+    rows = re.findall(r"^\| (.*?) \| (.*?) \| `(test_\w+\.py)` \|$", (ROOT / "docs/pinocchio.md").read_text(), re.M)
+    assert len(rows) > 40
+    for _, ours, test in rows:
+        assert (ROOT / "tests" / test).exists(), test
+        for name in re.findall(r"`([A-Za-z_]\w*(?:\.\w+)*)`", ours):
+            thing = None if name.startswith("jax.") else jaxdyn
+            for part in name.split(".") if thing else ():
+                thing = getattr(thing, part, None)
+                assert thing is not None, name
