@@ -10,6 +10,8 @@ from .algorithms import Configuration as Configuration
 from .algorithms import ForwardDynamicsDerivatives as ForwardDynamicsDerivatives
 from .algorithms import InverseDynamicsDerivatives as InverseDynamicsDerivatives
 from .algorithms import Kinematics as Kinematics
+from .algorithms import MassCholesky as MassCholesky
+from .algorithms import Topology as Topology
 from .algorithms import VelocityDerivatives as VelocityDerivatives
 from .algorithms import aba as aba
 from .algorithms import aba_derivatives as aba_derivatives
@@ -22,6 +24,7 @@ from .algorithms import centroidal_map as centroidal_map
 from .algorithms import centroidal_map_dot as centroidal_map_dot
 from .algorithms import centroidal_momentum as centroidal_momentum
 from .algorithms import centroidal_momentum_rate as centroidal_momentum_rate
+from .algorithms import cholesky as cholesky
 from .algorithms import com_acceleration as com_acceleration
 from .algorithms import com_jacobian as com_jacobian
 from .algorithms import com_jacobian_dot as com_jacobian_dot

@@ -1,5 +1,6 @@
 """Kinematics and dynamics of rigid-body trees; each function takes one robot in one state (batch with `jax.vmap`)."""
 
+from jaxdyn.algorithms import cholesky as cholesky
 from jaxdyn.algorithms.center_of_mass import center_of_mass as center_of_mass
 from jaxdyn.algorithms.center_of_mass import com_acceleration as com_acceleration
 from jaxdyn.algorithms.center_of_mass import com_jacobian as com_jacobian
@@ -16,6 +17,7 @@ from jaxdyn.algorithms.centroidal import centroidal_map as centroidal_map
 from jaxdyn.algorithms.centroidal import centroidal_map_dot as centroidal_map_dot
 from jaxdyn.algorithms.centroidal import centroidal_momentum as centroidal_momentum
 from jaxdyn.algorithms.centroidal import centroidal_momentum_rate as centroidal_momentum_rate
+from jaxdyn.algorithms.cholesky import MassCholesky as MassCholesky
 from jaxdyn.algorithms.configuration import Configuration as Configuration
 from jaxdyn.algorithms.configuration import configuration_from_pose as configuration_from_pose
 from jaxdyn.algorithms.derivatives import ForwardDynamicsDerivatives as ForwardDynamicsDerivatives
@@ -64,3 +66,4 @@ from jaxdyn.algorithms.relative import relative_jacobian as relative_jacobian
 from jaxdyn.algorithms.relative import relative_jacobian_dot_v as relative_jacobian_dot_v
 from jaxdyn.algorithms.relative import relative_pose as relative_pose
 from jaxdyn.algorithms.relative import relative_velocity as relative_velocity
+from jaxdyn.algorithms.topology import Topology as Topology
