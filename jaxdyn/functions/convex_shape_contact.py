@@ -238,10 +238,11 @@ class ConvexShapeContact(DifferentiableFunction):
     @property
     def relative_pose_bodies(self) -> tuple[int, int] | None:
         """The body of all floors and that of all objects; None if there are several."""
-        floors, objects = carriers(self.model.tree, self.floors), carriers(self.model.tree, self.objects)
-        if len(floors) > 1 or len(objects) > 1:
+        bodies = carriers(self.model.tree, self.floors), carriers(self.model.tree, self.objects)
+        if any(len(each) > 1 for each in bodies):
             return None
-        return (min(floors[0], objects[0]), max(floors[0], objects[0]))
+        first, second = (min(each) for each in bodies)
+        return (min(first, second), max(first, second))
 
     def details(self) -> list[str]:
         """Mode, active degrees of freedom, and the shapes."""

@@ -244,8 +244,8 @@ def finite_differences(
     source, target = function.input_space, function.output_space
     q = check_shape("q", q, (source.nq,))
     unit = float(jnp.finfo(q.dtype).eps)
-    if eps is None:
-        eps = unit ** (1 / 3) if central and step == "absolute" else unit**0.5
+    usual = unit ** (1 / 3) if central and step == "absolute" else unit**0.5
+    eps = usual if eps is None else float(eps)
     columns = np.flatnonzero(function.active_derivative_parameters)
     size = jnp.full(source.nv, eps, q.dtype)
     if step == "relative":

@@ -122,11 +122,11 @@ def restrict(function: DifferentiableFunction, t1: FloatLike, t2: FloatLike) -> 
     **Raises:** `InputError` if the function does not take one number.
     """
     _require_line(function)
-    t1, t2 = check_shape("t1", t1, ()), check_shape("t2", t2, ())
-    if is_concrete(t1) and is_concrete(t2) and t1 == 0 and t2 > 0:
+    start = check_shape("t1", t1, ())
+    end = check_shape("t2", t2, (), dtype=start.dtype)
+    if is_concrete(start) and is_concrete(end) and bool(start == 0) and bool(end > 0):
         return function
-    one = jnp.ones((), t1.dtype)
-    return Interval(function, t1, jnp.where(t2 >= t1.astype(t2.dtype), one, -one))
+    return Interval(function, start, jnp.where(end >= start, jnp.ones_like(start), -jnp.ones_like(start)))
 
 
 class OfParameterSubset(DifferentiableFunction):

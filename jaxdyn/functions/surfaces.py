@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -17,6 +18,9 @@ from jaxdyn.math import so3
 from jaxdyn.math.se3 import SE3
 from jaxdyn.model.model import Model
 from jaxdyn.model.tree import Tree
+
+
+T = TypeVar("T", SE3, ShapeGeometry)
 
 
 class Surfaces(eqx.Module):
@@ -118,7 +122,7 @@ def closest_pair(square: Float[Array, "floors objects"]) -> tuple[Int[Array, ""]
     return k // square.shape[1], k % square.shape[1]
 
 
-def pick(tree: SE3 | ShapeGeometry, index: Int[Array, ""]) -> SE3 | ShapeGeometry:
+def pick(tree: T, index: Int[Array, ""]) -> T:
     """One item of a batch."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
