@@ -19,7 +19,6 @@ from jaxdyn.math.se3 import SE3
 from jaxdyn.model.model import Model
 from jaxdyn.model.tree import Tree
 
-
 T = TypeVar("T", SE3, ShapeGeometry)
 
 
