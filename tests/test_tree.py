@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdyn.errors import InputError, UnknownNameError
+from jaxdyn.model.schedule import schedule
 from jaxdyn.model.tree import JOINT_SIZES, ShapeInfo, Tree
 
 
@@ -178,3 +179,33 @@ def test_names_give_indices_and_a_typo_gives_the_nearest_names():
 def test_tuples_that_do_not_fit_together_are_refused(changes, message):
     with pytest.raises((InputError, UnknownNameError), match=message):
         make_tree([-1], changes=changes)
+
+
+def test_followers_have_no_coordinates_and_know_the_joint_that_moves_them():
+    types = ["floating", "prismatic", "revolute", "continuous"]
+    tree = make_tree((-1, 0, 0, 2), types, changes={"followers": ((1, 2), (2, 3))})
+    assert (tree.nq, tree.nv) == (8, 7) and tree.joint_nq == (7, 0, 0, 1)
+    assert tree.independent == (0, 3) and tree.leading_joint == (0, 3, 3, 3)
+    assert tree.q_offset == (0, 7, 7, 7) and tree.dof_body == (0,) * 6 + (3,)
+    assert tree.free == make_tree((-1, 0, 0, 2), types) and tree != tree.free
+    assert pickle.loads(pickle.dumps(tree)) == tree
+    with pytest.raises(InputError, match="what uses Tree.dof_parent is not for robots .*'joint1', 'joint2'"):
+        tree.dof_parent
+    with pytest.raises(InputError, match="this function is not for robots with joints that follow others"):
+        schedule(tree)
+
+
+@pytest.mark.parametrize(
+    ("followers", "message"),
+    [
+        (((2, 1), (1, 3)), "sorted by joint"),
+        (((1, 2), (1, 3)), "each follows one joint"),
+        (((1, 0),), "joints of one coordinate can follow each other, joint 0 is none"),
+        (((1, 9),), "joint 9 is none"),
+        (((1, 1),), "follow each other in a ring"),
+        (((1, 2), (2, 1)), r"\['joint1', 'joint2'\] follow each other in a ring"),
+    ],
+)
+def test_impossible_followers_are_refused(followers, message):
+    with pytest.raises(InputError, match=message):
+        make_tree((-1, 0, 0, 2), ["floating", "prismatic", "revolute", "continuous"], changes={"followers": followers})
