@@ -1,0 +1,202 @@
+"""Poses, centre of mass, distances, posture and manipulability: values in closed form, Jacobians against automatic
+differentiation and differences, at random and at singular configurations."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from evaluations import quick_jit, robot
+from oracles import states
+
+from jaxdyn.algorithms import center_of_mass, forward_kinematics, frame_pose
+from jaxdyn.errors import InputError, UnknownNameError
+from jaxdyn.functions import (
+    CenterOfMass,
+    CenterOfMassDistance,
+    FunctionSet,
+    Manipulability,
+    Orientation,
+    PointDistance,
+    Position,
+    Posture,
+    RelativeOrientation,
+    RelativePosition,
+    RelativeTransformation,
+    Transformation,
+    automatic_jacobian,
+)
+from jaxdyn.functions.implicit import Gap
+from jaxdyn.math import so3
+from jaxdyn.math.lie_space import LieSpace
+from jaxdyn.math.se3 import SE3
+from jaxdyn.model import load
+
+PLACED = SE3(so3.exp(jnp.array([0.2, -0.4, 0.9])), jnp.array([0.1, 0.3, -0.2]))
+SQUARE = np.array([(0.0, 0, 0), (2, 0, 0.5), (2, 2, 0.5), (0, 2, 0)])
+
+
+def functions(model):
+    """Every function once, on a robot with joints of all types; frames in different branches where there are."""
+    a, b, c = model.frame_names[-1], model.frame_names[0], model.frame_names[model.n_bodies // 2]
+    neutral = jnp.asarray(states(model)["q"][0])
+    return {
+        "position": Position(model, a, jnp.array([0.1, 0.2, 0.3]), PLACED),
+        "orientation": Orientation(model, a, PLACED, PLACED),
+        "masked": Transformation(model, a, PLACED, mask=(False, True, False, True, False, True)),
+        "element": Transformation(model, a, PLACED, PLACED, as_element=True),
+        "relative position": RelativePosition(model, a, c, jnp.array([0.1, 0.2, 0.3]), PLACED),
+        "relative orientation": RelativeOrientation(model, c, a, as_element=True),
+        "relative": RelativeTransformation(model, a, b, PLACED, PLACED),
+        "com": CenterOfMass(model, mask=(True, False, True)),
+        "com in a frame": CenterOfMass(model, a, PLACED),
+        "distance": PointDistance(model, a, [0.1, 0.0, 0.0], c, [0.0, 0.3, 0.1]),
+        "com from a polygon": CenterOfMassDistance(model, (c, SQUARE[[0, 1, 3]])),
+        "posture": Posture(model, neutral, mask=[True] * model.nv),
+    }
+
+
+@functools.cache
+def evaluated():
+    model = robot("small")
+    q = np.asarray(states(model)["q"])
+    parts = functions(model)
+    together = FunctionSet(list(parts.values()))
+
+    def everything(model, q):
+        value, jacobian = together.value_and_jacobian(q)
+        return value, jacobian, automatic_jacobian(together, q), together.finite_difference_central(q)
+
+    return model, q, parts, together, jax.tree.map(np.asarray, quick_jit(jax.vmap(everything, (None, 0)))(model, q))
+
+
+def _rows(which):
+    _, _, parts, _, _ = evaluated()
+    start = start_v = 0
+    for name, f in parts.items():
+        end, end_v = start + f.output_size, start_v + f.output_derivative_size
+        if name == which:
+            return slice(start, end), slice(start_v, end_v)
+        start, start_v = end, end_v
+    raise AssertionError(which)
+
+
+def value_of(which):
+    return evaluated()[-1][0][:, _rows(which)[0]]
+
+
+every_function = pytest.mark.parametrize("which", list(functions(robot("small"))))
+
+
+@every_function
+def test_the_jacobian_is_that_of_automatic_differentiation_and_of_differences(which):
+    *_, (_, jacobian, automatic, differences) = evaluated()
+    rows = _rows(which)[1]
+    scale = np.maximum(1, np.abs(automatic[:, rows]).max())
+    np.testing.assert_allclose(jacobian[:, rows], automatic[:, rows], atol=1e-11 * scale)
+    np.testing.assert_allclose(jacobian[:, rows], differences[:, rows], atol=1e-6 * scale)
+
+
+@every_function
+def test_inactive_columns_are_zero_and_active_ones_are_not(which):
+    _, _, parts, _, (_, jacobian, *_) = evaluated()
+    active = parts[which].active_derivative_parameters
+    moved = np.abs(jacobian[:, _rows(which)[1]]).max(axis=(0, 1)) > 1e-9
+    assert not (moved & ~active).any()
+    if which not in ("com from a polygon", "com in a frame", "distance"):
+        assert (moved == active).mean() > 0.6
+
+
+def test_values_are_those_of_the_poses():
+    model, q, parts, _, _ = evaluated()
+    a, c = model.frame_names[-1], model.frame_names[model.n_bodies // 2]
+
+    def poses(q):
+        kin = forward_kinematics(model, q)
+        here, there = frame_pose(model, kin, a), frame_pose(model, kin, c)
+        point = here.apply(jnp.array([0.1, 0.2, 0.3]))
+        gap = here.apply(jnp.array([0.1, 0.0, 0.0])) - there.apply(jnp.array([0.0, 0.3, 0.1]))
+        return {
+            "position": PLACED.apply_inverse(point),
+            "relative position": (there @ PLACED).apply_inverse(point),
+            "orientation": so3.log((PLACED.inverse() @ here @ PLACED).rotation),
+            "distance": jnp.linalg.norm(gap)[None],
+            "com in a frame": (here @ PLACED).apply_inverse(center_of_mass(model, kin)),
+        }
+
+    for name, wanted in quick_jit(jax.vmap(poses))(q).items():
+        np.testing.assert_allclose(value_of(name), wanted, atol=1e-10)
+    assert parts["masked"].rows == (1, 3, 5)
+
+
+def test_a_relative_transformation_is_translation_and_rotation_vector():
+    model = load("box", root="floating")
+    f = RelativeTransformation(model, model.body_names[0], None)
+    w = np.array([0.3, -0.5, 0.2])
+    q = np.concatenate([(1.0, 2.0, 3.0), so3.quaternion_exp(jnp.asarray(w))])
+    value, jacobian = f.value_and_jacobian(q)
+    np.testing.assert_allclose(value, (1, 2, 3, *w), atol=1e-14)
+    np.testing.assert_allclose(jacobian[:3, :3], so3.exp(jnp.asarray(w)), atol=1e-14)
+    np.testing.assert_allclose(jacobian[3:, 3:], so3.right_jacobian_inverse(jnp.asarray(w)), atol=1e-13)
+    assert f.output_space == LieSpace.R(6)
+    assert f.depends_on_rel_pose_between() == (None, model.joint_names[0])
+    again = RelativeTransformation(model, model.joint_names[0], None)
+    assert again.bodies == (0, -1)
+
+
+def test_the_distance_of_equal_points_is_zero_with_derivative_zero():
+    model = load("box", root="floating")
+    f = PointDistance(model, model.body_names[0], np.zeros(3), None, np.zeros(3))
+    q = np.array([0, 0, 0, 1.0, 0, 0, 0])
+    value, jacobian, gradient = quick_jit(lambda q: (f.value(q), f.jacobian(q), jax.jacrev(f.value)(q)))(q)
+    assert float(value[0]) == 0
+    assert not np.asarray(jacobian).any()
+    assert np.isfinite(gradient).all()
+
+
+def test_manipulability_of_a_planar_arm():
+    model = load("double_pendulum")
+    tip = Position(model, model.body_names[-1], [0.0, 0.0, -1.0])
+    f = Manipulability(tip)
+    q = np.array([[0.3, 0.9], [0.4, 0.0], [0.1, np.pi]])
+    value, slope, planar = quick_jit(
+        jax.vmap(lambda q: (f.value(q)[0], jax.grad(lambda q: f.value(q)[0])(q), tip.jacobian(q)))
+    )(q)
+    # three rows of rank two: no volume in space, no derivative
+    assert not np.asarray(value).any()
+    assert np.isfinite(slope).all()
+    two = np.abs(np.asarray(planar)).max(axis=(0, 2)) > 1e-9
+    flat = Manipulability(Position(model, model.body_names[-1], [0.0, 0.0, -1.0], mask=two.tolist()))
+    value, slope = quick_jit(jax.vmap(lambda q: (flat.value(q)[0], flat.jacobian(q)[0])))(q)
+    assert value[0] > 0.1
+    np.testing.assert_allclose(value[1:], 0, atol=1e-12)
+    assert abs(float(slope[0, 1])) > 1e-3
+    assert np.isfinite(slope).all()
+    assert abs(np.linalg.det(np.asarray(planar)[0][two])) == pytest.approx(float(value[0]))
+
+
+def test_mistakes_are_named():
+    model = load("arm7")
+    with pytest.raises(UnknownNameError, match="tool"):
+        Position(model, "tooll")
+    with pytest.raises(InputError, match="3 rows, given 2"):
+        Position(model, "tool", mask=(True, False))
+    with pytest.raises(InputError, match="at least one row"):
+        Orientation(model, "tool", mask=(False, False, False))
+    with pytest.raises(InputError, match="as_element"):
+        Transformation(model, "tool", mask=(True, True, True, False, False, False), as_element=True)
+    with pytest.raises(InputError, match="mask"):
+        CenterOfMass(model, mask=(False, False, False))
+    with pytest.raises(InputError, match="wanted a polygon"):
+        CenterOfMassDistance(model, (None, [(0.0, 0, 0), (1, 0, 0)]))
+    with pytest.raises(InputError, match="7 degrees"):
+        Posture(model, np.zeros(7), mask=[True])
+    assert Gap.__doc__
+
+
+def test_the_dtype_follows_the_model():
+    model = load("arm7").astype(jnp.float32)
+    f = RelativeTransformation(model, "tool", model.body_names[1])
+    out = jax.eval_shape(lambda f, q: f.value_and_jacobian(q), f, jax.ShapeDtypeStruct((7,), jnp.float32))
+    assert all(x.dtype == jnp.float32 for x in out)
