@@ -1,5 +1,8 @@
 """Robots described in code: the same models, and the same refusals, as from a file."""
 
+import pathlib
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -106,3 +109,11 @@ def test_what_only_code_can_get_wrong_is_refused_at_once():
 def test_a_name_with_markup_survives_the_file():
     builder = ModelBuilder('a<b>&"c"').add_link("x & <y>")
     assert from_urdf(builder.to_urdf()).frame_names == ("x & <y>",)
+
+
+def test_the_examples_of_the_page_on_models_run():
+    page = pathlib.Path(__file__).parent.parent / "docs" / "models.md"
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
+        exec(compile(block, str(page), "exec"), names)
+    assert names["model"].frame_names == ("rod", "base", "tip") and names["loaded"].nv == 6

@@ -296,3 +296,20 @@ def test_meshes_are_mirrored_by_their_scale():
     np.testing.assert_array_equal(model.shape_size, [[1, -2, 3]])
     np.testing.assert_array_equal(model.shape_placement.translation, [[0, -0.1, 0]])
     assert neutral(model).shape == (0,)
+
+
+def test_quaternions_of_a_mirrored_robot_turn_the_other_way():
+    text = robot(
+        *ARM,
+        link("ball"),
+        joint("s", "hand", "ball", "spherical"),
+    )
+    model = from_urdf(text, root="floating")
+    other = mirror(model, "y")
+    q = random_configuration(model, jax.random.key(3))
+    flip = np.ones(model.nq)
+    flip[1] = flip[4] = flip[6] = -1  # y of the position; x and z of the quaternion wxyz at 3
+    at = model.tree.q_offset[model.joint("s")]
+    flip[at + 1] = flip[at + 3] = -1
+    places = quick_jit(lambda m, q: alg.forward_kinematics(m, q).translation)
+    np.testing.assert_allclose(places(other, q * flip), places(model, q) * np.array([[1.0, -1.0, 1.0]]), atol=1e-12)

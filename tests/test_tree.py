@@ -189,7 +189,7 @@ def test_followers_have_no_coordinates_and_know_the_joint_that_moves_them():
     assert tree.q_offset == (0, 7, 7, 7) and tree.dof_body == (0,) * 6 + (3,)
     assert tree.free == make_tree((-1, 0, 0, 2), types) and tree != tree.free
     assert pickle.loads(pickle.dumps(tree)) == tree
-    with pytest.raises(InputError, match="what uses Tree.dof_parent is not for robots .*'joint1', 'joint2'"):
+    with pytest.raises(InputError, match=r"what uses Tree\.dof_parent is not for robots .*'joint1', 'joint2'"):
         tree.dof_parent
     with pytest.raises(InputError, match="this function is not for robots with joints that follow others"):
         schedule(tree)
