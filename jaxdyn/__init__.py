@@ -154,9 +154,11 @@ from .model import restore as restore
 from .model import robot_names as robot_names
 from .model import save as save
 from .model import tangent as tangent
+from .model import to_builder as to_builder
 from .model import to_idyntree as to_idyntree
 from .model import to_mujoco as to_mujoco
 from .model import to_pinocchio as to_pinocchio
+from .model import to_urdf as to_urdf
 from .model import velocity_from_rates as velocity_from_rates
 from .model import with_inertial_parameters as with_inertial_parameters
 from .systems import RKMK4 as RKMK4

@@ -210,7 +210,7 @@ def test_a_locked_follower_needs_no_warning():
 
 def test_a_leader_that_does_not_exist_is_named():
     """Trial T08b."""
-    with pytest.raises(URDFError, match="'f_j' .line 9.: <mimic> joint='lfet_j' does not exist"):
+    with pytest.raises(URDFError, match=r"'f_j' .line 9.: <mimic> joint='lfet_j' does not exist"):
         from_urdf(TRIALS / "T08b.urdf")
     with pytest.warns(JaxdynWarning, match="'f_j' .follows 'lfet_j', which does not exist"):
         from_urdf(TRIALS / "T08b.urdf", mimic="independent")

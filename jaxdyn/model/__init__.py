@@ -14,6 +14,8 @@ from .edit import attach as attach
 from .edit import change_base as change_base
 from .edit import mirror as mirror
 from .edit import reduce as reduce
+from .export import to_builder as to_builder
+from .export import to_urdf as to_urdf
 from .inertia_parameters import from_log_cholesky as from_log_cholesky
 from .inertia_parameters import from_pseudo_inertia as from_pseudo_inertia
 from .inertia_parameters import inertia_divergence as inertia_divergence

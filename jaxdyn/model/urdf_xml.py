@@ -257,7 +257,12 @@ def parse_xml(content: str | bytes) -> Element:
         raise URDFError(f"the text cannot be decoded: {error}.") from None
     root = roots[0]
     if root.tag != "robot":
-        formats = {"sdf": "an SDF file", "mujoco": "an MJCF file, for from_mjcf", "COLLADA": "a COLLADA mesh", "html": "a web page"}
+        formats = {
+            "sdf": "an SDF file",
+            "mujoco": "an MJCF file, for from_mjcf",
+            "COLLADA": "a COLLADA mesh",
+            "html": "a web page",
+        }
         kind = f"; this is {formats[root.tag]}" if root.tag in formats else ""
         if root.tag.lower().rpartition(":")[2] == "robot":
             kind = "; tags are written in lower case and without a prefix"
