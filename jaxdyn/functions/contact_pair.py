@@ -38,8 +38,6 @@ class ConvexShapeContactComplement(DifferentiableFunction):
     """
 
     contact: ConvexShapeContact
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     def __init__(self, contact: ConvexShapeContact, name: str = "", context: str = "") -> None:
         self.contact = contact
@@ -100,8 +98,6 @@ class ConvexShapeContactHold(DifferentiableFunction):
     """
 
     contact: ConvexShapeContact
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     def __init__(self, contact: ConvexShapeContact, name: str = "", context: str = "") -> None:
         self.contact = contact

@@ -141,8 +141,6 @@ class ConvexShapeContact(DifferentiableFunction):
     gate: Float[Array, ""]
     mode: str = eqx.field(static=True)
     normal_align: str = eqx.field(static=True)
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ class DifferentiableFunction(eqx.Module):
 
     Subclasses define `input_space`, `output_space` and `value`, and may define `jacobian`; without it, automatic
     differentiation serves. Numbers that a function depends on (a model, points, targets) are leaves: differentiate
-    with respect to them, batch over them. `name` and `context` are static labels.
+    with respect to them, batch over them. `name` and `context` are static labels, keyword arguments of the constructor.
 
     | member | meaning |
     |---|---|
@@ -43,8 +43,8 @@ class DifferentiableFunction(eqx.Module):
     Source: the class of the same name in hpp-constraints, whose members `docs/functions.md` maps one by one.
     """
 
-    name: eqx.AbstractVar[str]
-    context: eqx.AbstractVar[str]
+    name: str = eqx.field(static=True, kw_only=True, default="")
+    context: str = eqx.field(static=True, kw_only=True, default="")
 
     # What a subclass defines
 
@@ -274,8 +274,6 @@ class FunctionSet(DifferentiableFunction):
     """
 
     functions: tuple[DifferentiableFunction, ...]
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     def __init__(self, functions: Sequence[DifferentiableFunction], name: str = "", context: str = "") -> None:
         functions = tuple(functions)

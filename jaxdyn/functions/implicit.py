@@ -158,8 +158,6 @@ class Gap(DifferentiableFunction):
     space: Space
     inputs: tuple[int, ...] = eqx.field(static=True)
     outputs: tuple[int, ...] = eqx.field(static=True)
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     def __init__(
         self,

@@ -46,8 +46,6 @@ class CenterOfMass(DifferentiableFunction):
     reference_placement: SE3
     reference: str | None = eqx.field(static=True)
     rows: tuple[int, ...] = eqx.field(static=True)
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -114,8 +112,6 @@ class PointDistance(DifferentiableFunction):
     other_point: Float[Array, "3"]
     frame: str = eqx.field(static=True)
     other: str | None = eqx.field(static=True)
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -203,8 +199,6 @@ class CenterOfMassDistance(DifferentiableFunction):
 
     model: Model
     shape: ConvexShape
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     def __init__(self, model: Model, shape: ConvexShape | Sequence[Any], *, name: str = "", context: str = "") -> None:
         self.model = model
@@ -257,8 +251,6 @@ class Posture(DifferentiableFunction):
     model: Model
     reference: Float[Array, " nq"]
     rows: tuple[int, ...] = eqx.field(static=True)
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -324,8 +316,6 @@ class Manipulability(DifferentiableFunction):
     """
 
     function: DifferentiableFunction
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     def __init__(self, function: DifferentiableFunction, name: str = "", context: str = "") -> None:
         self.function = function

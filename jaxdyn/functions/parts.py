@@ -24,8 +24,6 @@ class AlongLine(DifferentiableFunction):
     function: DifferentiableFunction
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     def __init__(
         self, function: DifferentiableFunction, q: FloatLike, v: FloatLike, name: str = "", context: str = ""
@@ -68,8 +66,6 @@ class Interval(DifferentiableFunction):
     function: DifferentiableFunction
     start: Float[Array, ""]
     direction: Float[Array, ""]
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -142,8 +138,6 @@ class OfParameterSubset(DifferentiableFunction):
     space: Space
     q_start: int = eqx.field(static=True)
     v_start: int = eqx.field(static=True)
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -215,8 +209,6 @@ class Rows(DifferentiableFunction):
 
     function: DifferentiableFunction
     rows: tuple[int, ...] = eqx.field(static=True)
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     def __init__(
         self, function: DifferentiableFunction, rows: Sequence[int], name: str = "", context: str = ""

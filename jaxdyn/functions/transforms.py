@@ -45,8 +45,6 @@ class PoseFunction(DifferentiableFunction):
     reference: str | None = eqx.field(static=True)
     rows: tuple[int, ...] = eqx.field(static=True)
     as_element: bool = eqx.field(static=True)
-    name: str = eqx.field(static=True)
-    context: str = eqx.field(static=True)
 
     parts: ClassVar[tuple[int, ...]] = (0, 1, 2, 3, 4, 5)
     """Rows of (translation, rotation) before masking."""
