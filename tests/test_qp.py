@@ -109,7 +109,9 @@ def test_programs_without_any_row_or_bound():
     empty = solve_qp(QP([[2.0, 0.0], [0.0, 1.0]], [-2.0, 1.0]))
     np.testing.assert_allclose(empty.x, [1.0, -1.0], atol=1e-12)
     assert empty.success and empty.y.shape == empty.z.shape == empty.z_x.shape == (0,)
-    gradient = jax.grad(lambda q: solve_qp(QP(jnp.asarray([[2.0, 0.0], [0.0, 1.0]]), q)).x.sum())(jnp.array([-2.0, 1.0]))
+    gradient = jax.grad(lambda q: solve_qp(QP(jnp.asarray([[2.0, 0.0], [0.0, 1.0]]), q)).x.sum())(
+        jnp.array([-2.0, 1.0])
+    )
     np.testing.assert_allclose(gradient, [-0.5, -1.0], atol=1e-9)
 
 
@@ -123,7 +125,9 @@ def random_program(seed, n=5, equalities=2, rows=4, rank=None):
     )  # fmt: skip
 
 
-RANDOM = [np.stack(p) for p in zip(*[random_program(seed, rank=5 if seed % 3 else 3) for seed in range(48)], strict=True)]
+RANDOM = [
+    np.stack(p) for p in zip(*[random_program(seed, rank=5 if seed % 3 else 3) for seed in range(48)], strict=True)
+]
 # equalities that repeat each other in every third
 RANDOM[2][::3, 1], RANDOM[3][::3, 1] = 2 * RANDOM[2][::3, 0], 2 * RANDOM[3][::3, 0]
 
@@ -163,7 +167,9 @@ def test_other_solvers_agree(name):
         P, G2, A = P, np.vstack([G, -G]), A
         if name == "clarabel":
             P, G2, A = (scipy.sparse.csc_matrix(m) for m in (P, G2, A))
-        x = qpsolvers.solve_qp(P, q, G2, np.concatenate([upper, -lower]), A, b, x_lower, x_upper, solver=name, **options)
+        x = qpsolvers.solve_qp(
+            P, q, G2, np.concatenate([upper, -lower]), A, b, x_lower, x_upper, solver=name, **options
+        )
         np.testing.assert_allclose(s.x[i], x, atol=1e-5)
         compared += 1
     assert compared >= 10
@@ -191,9 +197,13 @@ def derivatives():
 
         zero = jnp.zeros(2)
         forward = jax.jacfwd(at)
-        return at(zero), forward(zero), jax.jacrev(at)(zero), jax.jacfwd(forward)(zero), jax.hessian(
-            lambda st: at(st) @ weight
-        )(zero)
+        return (
+            at(zero),
+            forward(zero),
+            jax.jacrev(at)(zero),
+            jax.jacfwd(forward)(zero),
+            jax.hessian(lambda st: at(st) @ weight)(zero),
+        )
 
     def differences(parts, u, w, h):
         at = lambda s, t: outputs([p + s * a + t * c for p, a, c in zip(parts, u, w, strict=True)])  # noqa: E731

@@ -193,6 +193,7 @@ class _Carry(NamedTuple):
     iterations: Stack
     residuals: _Residuals
     impossible: Mask
+    step: Stack
 
 
 def _residuals(data: Data, has_l, has_u, p: Iterate, smoothing) -> _Residuals:
@@ -287,8 +288,8 @@ def solve(settings: Settings, data: Data, start: Iterate | None, tolerance: Stac
 
         def direction(target_l, target_u):
             """Newton direction for s z + ds dz terms = target, given as s z - target."""
-            v_u = (p.z_u * res.u - target_u) / p.s_u
-            v_l = (p.z_l * res.l + target_l) / p.s_l
+            v_u = jnp.where(has_u, (p.z_u * res.u - target_u) / p.s_u, 0.0)
+            v_l = jnp.where(has_l, (p.z_l * res.l + target_l) / p.s_l, 0.0)
             v = v_u + v_l
             dx, dy, dz = system.solve(-res.dual, -res.equality, -v * system.compliance, settings.refinements)
             cdx = apply_rows(data, dx)
@@ -317,11 +318,14 @@ def solve(settings: Settings, data: Data, start: Iterate | None, tolerance: Stac
         )
         count = _count(has_l, has_u, dtype)
         sigma = (ahead / count / jnp.maximum(res.gap, eps**2)) ** 3
-        target = jnp.maximum(jnp.clip(sigma, 0.0, 1.0) * res.gap, smoothing)
+        # After a short step the pairs s z are far from equal: first bring them together.
+        sigma = jnp.where(carry.step < 0.2, 0.8, jnp.clip(sigma, 0.0, 1.0))
+        target = jnp.maximum(sigma * res.gap, smoothing)
         # Complementarity below the tolerance serves nobody, and its square is what the matrix suffers from.
         target = jnp.maximum(target, 0.1 * tolerance)
-        corrector_l = jnp.clip(affine.s_l * affine.z_l, -res.gap, None)
-        corrector_u = jnp.clip(affine.s_u * affine.z_u, -res.gap, None)
+        much = jnp.where(carry.step < 0.2, 0.0, res.gap)
+        corrector_l = jnp.clip(affine.s_l * affine.z_l, -much, much)
+        corrector_u = jnp.clip(affine.s_u * affine.z_u, -much, much)
         step = direction(pair_l - target + corrector_l, pair_u - target + corrector_u)
         # One length keeps the dual residual falling; but a set without a point holds it at zero, and two lengths let
         # the multipliers grow into a certificate.
@@ -348,12 +352,12 @@ def solve(settings: Settings, data: Data, start: Iterate | None, tolerance: Stac
         impossible = running & (best_residual > eps**0.375) & _impossible(data, has_l, has_u, moved)
         running = running & ~impossible
         impossible = impossible | carry.impossible
-        return _Carry(moved, best, best_residual, since, running, iterations, after, impossible)
+        return _Carry(moved, best, best_residual, since, running, iterations, after, impossible, jnp.minimum(primal, dual))
 
     first = _Residuals(*(widen(leaf, width) for leaf in _residuals(data, has_l, has_u, p, smoothing)))
     zero = jnp.zeros((1, width), jnp.int32)
     running = jnp.broadcast_to(first.largest > tolerance, (1, width))
-    carry = _Carry(p, p, widen(first.largest, width), zero, running, zero, first, zero > 0)
+    carry = _Carry(p, p, widen(first.largest, width), zero, running, zero, first, zero > 0, jnp.ones((1, width), dtype))
     carry = jax.lax.while_loop(cond, body, carry)
 
     status = _status(settings, data, carry, has_l, has_u, tolerance, eps)

@@ -1,0 +1,33 @@
+"""Tasks, constraints, stacks of them, and the solvers under them."""
+
+from jaxdyn.tasks.affine import Affine as Affine
+from jaxdyn.tasks.affine import Variables as Variables
+from jaxdyn.tasks.constraint import AggregatedConstraint as AggregatedConstraint
+from jaxdyn.tasks.constraint import Constraint as Constraint
+from jaxdyn.tasks.constraint import GenericConstraint as GenericConstraint
+from jaxdyn.tasks.constraint import LinearConstraint as LinearConstraint
+from jaxdyn.tasks.constraint import SubConstraint as SubConstraint
+from jaxdyn.tasks.constraint import TaskConstraint as TaskConstraint
+from jaxdyn.tasks.constraint import as_constraint as as_constraint
+from jaxdyn.tasks.constraint import bounds as bounds
+from jaxdyn.tasks.constraint import constrain as constrain
+from jaxdyn.tasks.constraint import equality as equality
+from jaxdyn.tasks.constraint import inequality as inequality
+from jaxdyn.tasks.data import ConstraintData as ConstraintData
+from jaxdyn.tasks.data import HessianType as HessianType
+from jaxdyn.tasks.data import TaskData as TaskData
+from jaxdyn.tasks.hierarchy import HierarchySolution as HierarchySolution
+from jaxdyn.tasks.hierarchy import solve_hierarchy as solve_hierarchy
+from jaxdyn.tasks.qp import QP as QP
+from jaxdyn.tasks.qp import QPSolution as QPSolution
+from jaxdyn.tasks.qp import solve_qp as solve_qp
+from jaxdyn.tasks.stack import Stack as Stack
+from jaxdyn.tasks.stack import StackData as StackData
+from jaxdyn.tasks.state import RobotState as RobotState
+from jaxdyn.tasks.state import robot_state as robot_state
+from jaxdyn.tasks.task import AggregatedTask as AggregatedTask
+from jaxdyn.tasks.task import GenericTask as GenericTask
+from jaxdyn.tasks.task import SubTask as SubTask
+from jaxdyn.tasks.task import Task as Task
+from jaxdyn.tasks.task import linear_task as linear_task
+from jaxdyn.tasks.task import minimize_variable as minimize_variable
