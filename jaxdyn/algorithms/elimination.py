@@ -259,10 +259,10 @@ def _handed(sums: dict[int, Stack], chunk: Chunk, limbs: tuple[int, ...]) -> Sta
 
 
 def factor_kernel(topology: Topology, mass: Stack, floor: Stack | None) -> tuple[Stack, Stack, Stack | None]:
-    """Packed M (N + nv, B) -> packed U (N, B), D (nv, B) in the order of the columns and, with a floor (B) for the
-    pivots, what each was raised by (nv, B)."""
+    """Packed M (entries, B) -> packed U (entries, B), 1 / D (nv, B) in the order of the columns and, with a floor (B)
+    for the pivots, what each was raised by (nv, B)."""
     order = plan(topology)
-    rest, scaled, pivots, raised = _Table(order), _Table(order), _Table(order), _Table(order)
+    rest, scaled, inverses, raised = _Table(order), _Table(order), _Table(order), _Table(order)
 
     def finish(group: Group, i: int, column: Stack) -> None:
         pivot = column[:, group.rows(i)]
@@ -270,25 +270,26 @@ def factor_kernel(topology: Topology, mass: Stack, floor: Stack | None) -> tuple
             low = pivot < floor[None]
             raised.put(group, i, jnp.where(low, floor[None] - pivot, jnp.zeros_like(pivot)))
             pivot = jnp.where(low, floor[None], pivot)
-        pivots.put(group, i, pivot)
+        inverse = 1.0 / pivot
+        inverses.put(group, i, inverse)
         rest.put(group, i, column)
-        scaled.put(group, i, column * (1.0 / pivot)[:, None])
+        scaled.put(group, i, column * inverse[:, None])
 
     def products(group: Group, i: int) -> list[tuple[Stack, Stack]]:
         return [(rest.get(group, i), scaled.get(group, i))]
 
     _eliminate(order, mass, finish, products)
     none = mass[:0]
-    return scaled.packed(none), pivots.joined(none), None if floor is None else raised.joined(none)
+    return scaled.packed(none), inverses.joined(none), None if floor is None else raised.joined(none)
 
 
 def tangent_kernel(
-    topology: Topology, upper: Stack, pivots: Stack, held: Stack | None, dmass: Stack
+    topology: Topology, upper: Stack, inverse: Stack, held: Stack | None, dmass: Stack
 ) -> tuple[Stack, Stack, Stack | None]:
-    """The tangent (du, dD) of the factor along a change of the packed M, linear in it; with `held` (nv, B), 1 for the
+    """The tangent (du, d(1 / D)) of the factor along a change of the packed M, linear in it; with `held` (nv, B), 1 for the
     pivots that a floor raised and else 0, that of what they were raised by."""
     order = plan(topology)
-    u, d = order.columns(upper), _in_columns(order, pivots)
+    u, d = order.columns(upper), _in_columns(order, inverse)
     h = None if held is None else _in_columns(order, held)
     y, du, dd, de = _Table(order), _Table(order), _Table(order), _Table(order)
 
@@ -299,8 +300,9 @@ def tangent_kernel(
             de.put(group, i, -up * delta)
             delta = delta - up * delta
         moved = at * delta[:, None]
-        dd.put(group, i, delta)
-        du.put(group, i, (w - moved) / d[group.index][i][:, None])
+        scale = d[group.index][i]
+        dd.put(group, i, -scale * scale * delta)
+        du.put(group, i, (w - moved) * scale[:, None])
         y.put(group, i, w - 0.5 * moved)
 
     def products(group: Group, i: int) -> list[tuple[Stack, Stack]]:
@@ -424,26 +426,34 @@ def triangular_kernel(static: tuple[Topology, bool, bool], upper: Stack, x: Stac
     return order.merge(sweep(order, order.columns(upper), parts, parts, inverse))
 
 
-def solve_kernel(topology: Topology, upper: Stack, pivots: Stack, x: Stack) -> Stack:
-    """M^{-1} x = U^{-T} D^{-1} U^{-1} x."""
+def solve_kernel(topology: Topology, upper: Stack, inverse: Stack, x: Stack) -> Stack:
+    """M^{-1} x = U^{-T} D^{-1} U^{-1} x; `inverse` is 1 / D."""
     order = plan(topology)
     if x.size == 0:
         return x
     u, parts = order.columns(upper), order.split(x)
     y = _inwards(order, u, parts, parts, solve=True)
-    z = _scaled(_in_columns(order, 1.0 / pivots), y)
+    z = _scaled(_in_columns(order, inverse), y)
     return order.merge(_outwards(order, u, z, z, solve=True))
 
 
-def product_kernel(topology: Topology, upper: Stack, pivots: Stack, x: Stack) -> Stack:
+def product_kernel(topology: Topology, upper: Stack, inverse: Stack, x: Stack) -> Stack:
     """M x = U D U^T x."""
     order = plan(topology)
     if x.size == 0:
         return x
     u, parts = order.columns(upper), order.split(x)
     y = _outwards(order, u, parts, parts)
-    z = _scaled(_in_columns(order, pivots), y)
+    z = _scaled(_in_columns(order, 1.0 / inverse), y)
     return order.merge(_inwards(order, u, z, z))
+
+
+def factor_solve_kernel(topology: Topology, mass: Stack, x: Stack) -> Stack:
+    """M^{-1} x from the packed M, without keeping the factor."""
+    if x.size == 0:
+        return x
+    upper, inverse, _ = factor_kernel(topology, mass, None)
+    return solve_kernel(topology, upper, inverse, x)
 
 
 def mass_kernel(topology: Topology, mass: Stack, x: Stack) -> Stack:
