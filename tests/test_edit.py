@@ -78,6 +78,14 @@ def summary(model, q, v):
     return frames, alg.kinetic_energy(model, q, v), alg.potential_energy(model, q)
 
 
+@quick_jit
+def places(model, q, v):
+    """Frame poses and energies, which the compiler has sooner."""
+    kin = alg.forward_kinematics(model, q)
+    poses = {name: alg.frame_pose(model, kin, name).as_matrix() for name in model.frame_names}
+    return poses, alg.kinetic_energy(model, q, v), alg.potential_energy(model, q)
+
+
 # Locking joints
 
 
@@ -233,14 +241,16 @@ def test_a_robot_seen_from_another_base_moves_the_same():
     q = random_configuration(model, jax.random.key(1))
     v = jnp.asarray(np.random.default_rng(0).normal(size=model.nv))
     frames, kinetic, potential = summary(model, q, v)
-    moved = change_base(model, "ear")
-    read = from_urdf(text, root="floating", base_link="ear")
-    for other in (moved, read):
-        there, kinetic_there, potential_there = summary(other, *state_from(model, other, q, v, "ear"))
-        for name, values in frames.items():
-            for a, b in zip(values, there[name], strict=True):
-                np.testing.assert_allclose(a, b, atol=1e-9, err_msg=name)
-        np.testing.assert_allclose([kinetic_there, potential_there], [kinetic, potential], rtol=1e-10)
+    moved, read = change_base(model, "ear"), from_urdf(text, root="floating", base_link="ear")
+    there, *energies = summary(moved, *state_from(model, moved, q, v, "ear"))
+    poses, *energies_read = places(read, *state_from(model, read, q, v, "ear"))
+    for name, values in frames.items():
+        for a, b in zip(values, there[name], strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(poses[name][:3, 3], values[0], atol=1e-11, err_msg=name)
+        np.testing.assert_allclose(poses[name][:3, :3], values[1], atol=1e-11, err_msg=name)
+    for found in (energies, energies_read):
+        np.testing.assert_allclose(found, [kinetic, potential], rtol=1e-10)
     assert moved.body_names[:3] == ("ear", "upper_at_d", "base_at_a")
     assert set(read.frame_names) == set(moved.frame_names)
 
@@ -311,5 +321,7 @@ def test_quaternions_of_a_mirrored_robot_turn_the_other_way():
     flip[1] = flip[4] = flip[6] = -1  # y of the position; x and z of the quaternion wxyz at 3
     at = model.tree.q_offset[model.joint("s")]
     flip[at + 1] = flip[at + 3] = -1
-    places = quick_jit(lambda m, q: alg.forward_kinematics(m, q).translation)
-    np.testing.assert_allclose(places(other, q * flip), places(model, q) * np.array([[1.0, -1.0, 1.0]]), atol=1e-12)
+    at_bodies = quick_jit(lambda m, q: alg.forward_kinematics(m, q).translation)
+    np.testing.assert_allclose(
+        at_bodies(other, q * flip), at_bodies(model, q) * np.array([[1.0, -1.0, 1.0]]), atol=1e-12
+    )

@@ -48,7 +48,7 @@ class Order:
 
 def load(job: Job) -> jaxdyn.Model:
     root = "floating" if job.floating else "fixed"
-    return jaxdyn.from_urdf(job.urdf, root=root, gravity=[0.0, 0.0, -job.gravity])
+    return jaxdyn.from_urdf(job.urdf, root=root, mimic="independent", gravity=[0.0, 0.0, -job.gravity])
 
 
 def cases(job: Job) -> Callable[[str], Any]:
