@@ -56,6 +56,14 @@ def _block(language, text):
     return f"```{language}\n{text}\n```\n"
 
 
+def _members(thing):
+    """Members of a class, with those of its bases in the package that have no entry of their own."""
+    jaxdyn = importlib.import_module("jaxdyn")
+    hidden = lambda base: base.__module__.startswith("jaxdyn.") and getattr(jaxdyn, base.__name__, None) is not base  # noqa: E731
+    bases = [base for base in reversed(thing.__mro__) if base is thing or hidden(base)]
+    return {name: part for base in bases for name, part in vars(base).items()}
+
+
 def _entry(name, thing, level):
     lines = [f"{'#' * level} {name}\n"]
     text = (inspect.getdoc(thing) or "").strip()
@@ -70,7 +78,7 @@ def _entry(name, thing, level):
         lines.append(_block("python", _signature(name, thing)))
     lines.append(_block("text", text))
     if isinstance(thing, type):
-        for inner, part in sorted(vars(thing).items()):
+        for inner, part in sorted(_members(thing).items()):
             function = getattr(part, "__func__", part)
             if inner.startswith("_") or not (inspect.isfunction(function) or isinstance(part, property)):
                 continue

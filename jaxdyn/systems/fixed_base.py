@@ -6,7 +6,7 @@ as the names say. In bipedal-locomotion-framework the elements are read in the o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -16,23 +16,19 @@ from jaxtyping import Array, Float
 from jaxdyn.algorithms.configuration import as_configuration
 from jaxdyn.algorithms.inverse_dynamics import generalized_force, joint_friction_torque, nonlinear_effects
 from jaxdyn.algorithms.mass_matrix import crba
-from jaxdyn.contact.compliant import contact_wrenches
 from jaxdyn.contact.fields import cast
 from jaxdyn.contact.terrain import Terrain
-from jaxdyn.errors import FloatLike, InputError, check_shape
+from jaxdyn.errors import FloatLike, InputError
 from jaxdyn.math import SE3
 from jaxdyn.model import Model, normalize
 from jaxdyn.systems.contacts import Contacts, checked_contacts, contact_frames
 from jaxdyn.systems.dynamics import contact_dynamics, contact_torque
+from jaxdyn.systems.robot import RobotDynamics, adapted
 from jaxdyn.systems.system import (
     FixedBaseDerivative,
     FixedBaseState,
-    Input,
-    System,
-    check_leaves,
     check_regularization,
     has_floating_root,
-    inputs_of,
     is_flat,
     joint_chart_rate,
     joint_displacement,
@@ -41,7 +37,7 @@ from jaxdyn.systems.system import (
 )
 
 
-class FixedBaseDynamics(System):
+class FixedBaseDynamics(RobotDynamics):
     """`x_dot = f(x, u, t)` of a robot fixed to the world, with `FixedBaseState`.
 
     **Arguments:**
@@ -64,6 +60,7 @@ class FixedBaseDynamics(System):
     mass_regularization: Float[Array, "... nv nv"] | None = eqx.field(metadata={"rank": 2})
     joint_friction: bool = eqx.field(static=True)
     derivatives: str = eqx.field(static=True)
+    _state_type: ClassVar[type] = FixedBaseState
 
     def __init__(
         self,
@@ -78,13 +75,7 @@ class FixedBaseDynamics(System):
     ):
         if has_floating_root(model):
             raise InputError('model: its root is floating; use FloatingBaseDynamics, or load it with root="fixed".')
-        dtype = model.dtype
-        if gravity is not None:
-            gravity = check_shape("gravity", gravity, (3,), "It is a vector in world axes.", dtype=dtype).astype(dtype)
-            model = eqx.tree_at(lambda m: m.gravity, model, gravity)
-        if armature is not None:
-            armature = check_shape("armature", armature, (model.nv,), dtype=dtype).astype(dtype)
-            model = eqx.tree_at(lambda m: m.armature, model, armature)
+        model, dtype = adapted(model, gravity, armature, model.nv), model.dtype
         if mass_regularization is not None:
             mass_regularization = check_regularization(mass_regularization, model.nv, dtype)
         self.model = model
@@ -146,17 +137,5 @@ class FixedBaseDynamics(System):
         frames = contact_frames(self.model, u.contacts, configuration, x.joint_velocity, None)
         return SE3(frames.rotation, frames.position), jnp.concatenate([frames.linear, frames.angular], axis=1)
 
-    def contact_wrenches(self, x: FixedBaseState, u: Any = None) -> Float[Array, "contacts 6"]:
-        """Wrenches `[force, moment]` of the ground on each contact's frame: world axes, moment about the frame's origin."""
-        u = self._checked(x, u)
-        if not u.contacts:
-            return jnp.zeros((0, 6), x.joint_velocity.dtype)
-        return contact_wrenches(u.contacts, *self.contact_states(x, u), self.terrain)
-
-    def _checked(self, x: FixedBaseState, u: Any) -> Input:
-        if not isinstance(x, FixedBaseState):
-            raise InputError(f"x: wanted a FixedBaseState, given {type(x).__name__}.")
-        check_leaves(x, {"joint_position": (self.model.nq,), "joint_velocity": (self.model.nv,)})
-        u = inputs_of(self.model, u, self.n, x.joint_velocity.dtype)
-        contacts = self.contacts if u.contacts is None else checked_contacts(self.model, u.contacts)
-        return Input(u.torque, contacts, u.wrenches)
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"joint_position": (self.model.nq,), "joint_velocity": (self.model.nv,)}

@@ -21,7 +21,7 @@ the group `cof(R) = R`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -32,7 +32,6 @@ from jaxdyn.algorithms.configuration import Configuration, as_configuration, con
 from jaxdyn.algorithms.inverse_dynamics import generalized_force, joint_friction_torque, nonlinear_effects
 from jaxdyn.algorithms.kinematics import forward_kinematics, frame_pose, frame_velocity
 from jaxdyn.algorithms.mass_matrix import crba
-from jaxdyn.contact.compliant import contact_wrenches
 from jaxdyn.contact.fields import cast, parameter
 from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import FloatLike, InputError, UnknownNameError, check_shape
@@ -41,16 +40,15 @@ from jaxdyn.math.series import stumpff
 from jaxdyn.model import Model
 from jaxdyn.systems.contacts import Base, Contacts, checked_contacts, contact_frames
 from jaxdyn.systems.dynamics import contact_dynamics, contact_torque
+from jaxdyn.systems.robot import RobotDynamics, adapted
 from jaxdyn.systems.system import (
     Input,
     State,
     StateDerivative,
-    System,
     check_floating,
     check_leaves,
     check_regularization,
     full_coordinates,
-    inputs_of,
     is_flat,
     joint_chart_rate,
     joint_displacement,
@@ -72,7 +70,7 @@ def cofactors(matrix: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     return so3.cross(matrix[jnp.array([1, 2, 0])], matrix[jnp.array([2, 0, 1])])
 
 
-class FloatingBaseDynamics(System):
+class FloatingBaseDynamics(RobotDynamics):
     """`x_dot = f(x, u, t)` of a robot with a floating base; see the module's text for the equations.
 
     **Arguments:**
@@ -101,6 +99,7 @@ class FloatingBaseDynamics(System):
     base_link: str | None = eqx.field(static=True)
     joint_friction: bool = eqx.field(static=True)
     derivatives: str = eqx.field(static=True)
+    _state_type: ClassVar[type] = State
     rho: Float[Array, "..."] = parameter("rho")
     mass_regularization: Float[Array, "... nv nv"] | None = eqx.field(default=None, metadata={"rank": 2})
 
@@ -118,13 +117,7 @@ class FloatingBaseDynamics(System):
         joint_friction: bool = False,
     ):
         check_floating(model)
-        dtype = model.dtype
-        if gravity is not None:
-            gravity = check_shape("gravity", gravity, (3,), "It is a vector in world axes.", dtype=dtype).astype(dtype)
-            model = eqx.tree_at(lambda m: m.gravity, model, gravity)
-        if armature is not None:
-            armature = check_shape("armature", armature, (model.nv - 6,), dtype=dtype).astype(dtype)
-            model = eqx.tree_at(lambda m: m.armature, model, jnp.concatenate([jnp.zeros(6, dtype), armature]))
+        model, dtype = adapted(model, gravity, armature, model.nv - 6), model.dtype
         if base_link is not None:
             check_base_link(model, base_link)
         if mass_regularization is not None:
@@ -228,13 +221,6 @@ class FloatingBaseDynamics(System):
         twists = jnp.concatenate([frames.linear, frames.angular], axis=1)
         return SE3(frames.rotation, frames.position), twists
 
-    def contact_wrenches(self, x: State, u: Any = None) -> Float[Array, "contacts 6"]:
-        """Wrenches `[force, moment]` of the ground on each contact's frame: world axes, moment about the frame's origin."""
-        u = self._checked(x, u)
-        if not u.contacts:
-            return jnp.zeros((0, 6), x.twist.dtype)
-        return contact_wrenches(u.contacts, *self.contact_states(x, u), self.terrain)
-
     # Internals
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
@@ -246,14 +232,6 @@ class FloatingBaseDynamics(System):
             "rotation": (3, 3),
             "joint_position": (nq,),
         }
-
-    def _checked(self, x: State, u: Any) -> Input:
-        if not isinstance(x, State):
-            raise InputError(f"x: wanted a State, given {type(x).__name__}.")
-        check_leaves(x, self._shapes())
-        u = inputs_of(self.model, u, self.n, x.twist.dtype)
-        contacts = self.contacts if u.contacts is None else checked_contacts(self.model, u.contacts)
-        return Input(u.torque, contacts, u.wrenches)
 
     def _body_axes(self, x: State) -> _BodyAxes:
         rotation = x.rotation

@@ -1,0 +1,67 @@
+"""A robot on compliant contacts: what does not depend on whether its base moves."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.contact.compliant import contact_wrenches
+from jaxdyn.contact.terrain import Terrain
+from jaxdyn.errors import FloatLike, InputError, check_shape
+from jaxdyn.math import SE3
+from jaxdyn.model import Model
+from jaxdyn.systems.contacts import Contacts, checked_contacts
+from jaxdyn.systems.system import Input, System, check_leaves, inputs_of
+
+
+class RobotDynamics(System):
+    """The contacts of a system, and the checks of its states and inputs."""
+
+    model: eqx.AbstractVar[Model]
+    contacts: eqx.AbstractVar[Contacts]
+    terrain: eqx.AbstractVar[Terrain | None]
+    _state_type: ClassVar[type]
+
+    @abc.abstractmethod
+    def contact_states(self, x: Any, u: Any = None) -> tuple[SE3, Float[Array, "contacts 6"]]:
+        """World poses and MIXED twists of the contacts' frames, stacked in the order of the contacts."""
+
+    def contact_wrenches(self, x: Any, u: Any = None) -> Float[Array, "contacts 6"]:
+        """Wrenches `[force, moment]` of the ground on each contact's frame: world axes, moment about the frame's origin."""
+        u = self._checked(x, u)
+        if not u.contacts:
+            return jnp.zeros((0, 6), self.velocity(x).dtype)
+        return contact_wrenches(u.contacts, *self.contact_states(x, u), self.terrain)
+
+    @abc.abstractmethod
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each leaf of the state."""
+
+    def _checked(self, x: Any, u: Any) -> Input:
+        """`u` as an `Input` whose contacts are those that act. **Raises:** `InputError` for a wrong state or input."""
+        if not isinstance(x, self._state_type):
+            raise InputError(f"x: wanted a {self._state_type.__name__}, given {type(x).__name__}.")
+        check_leaves(x, self._shapes())
+        u = inputs_of(self.model, u, self.n, self.velocity(x).dtype)
+        contacts = self.contacts if u.contacts is None else checked_contacts(self.model, u.contacts)
+        return Input(u.torque, contacts, u.wrenches)
+
+
+def adapted(model: Model, gravity: FloatLike | None, armature: FloatLike | None, n: int) -> Model:
+    """The model with another gravity, and with other rotor inertias of its last `n` degrees of freedom and none of the
+    others. None leaves them as they are.
+
+    **Raises:** `InputError` for a wrong shape.
+    """
+    dtype = model.dtype
+    if gravity is not None:
+        gravity = check_shape("gravity", gravity, (3,), "It is a vector in world axes.", dtype=dtype).astype(dtype)
+        model = eqx.tree_at(lambda m: m.gravity, model, gravity)
+    if armature is not None:
+        armature = check_shape("armature", armature, (n,), dtype=dtype).astype(dtype)
+        model = eqx.tree_at(lambda m: m.armature, model, jnp.zeros(model.nv, dtype).at[model.nv - n :].set(armature))
+    return model
