@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 import jax
+import jax.numpy as jnp
 
 import jaxdyn
 from jaxdyn.app import check, demo, info, optimize, rollout, view
@@ -98,7 +99,7 @@ def _fault(arguments: argparse.Namespace, message: str) -> int:
 @contextlib.contextmanager
 def _precision(bits: int) -> Iterator[None]:
     """Sets JAX's default float while a command runs, for those who call `main` inside another program too."""
-    before, wanted = jax.config.jax_enable_x64, bits == 64
+    before, wanted = _doubles_are_on(), bits == 64
     _set_precision(wanted)
     try:
         yield
@@ -106,8 +107,12 @@ def _precision(bits: int) -> Iterator[None]:
         _set_precision(before)
 
 
+def _doubles_are_on() -> bool:
+    return jnp.result_type(float) == jnp.float64
+
+
 def _set_precision(doubles: bool) -> None:
-    if doubles != jax.config.jax_enable_x64:
+    if doubles != _doubles_are_on():
         jax.config.update("jax_enable_x64", doubles)
         jax.clear_caches()  # what was traced before has index types of the other precision
 

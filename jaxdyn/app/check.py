@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import warnings
 from collections.abc import Callable, Iterator
@@ -299,7 +300,7 @@ def _relative(x: Any, reference: Any, floor: float) -> float:
 def compare_with_pinocchio(model: jaxdyn.Model, plan: tuning.Plan, arguments: argparse.Namespace) -> Iterator[Finding]:
     """The mass matrix and the bias torque against Pinocchio's, if it is installed and the joints are of its kinds."""
     try:
-        import pinocchio as pin
+        pin = importlib.import_module("pinocchio")
     except ImportError:
         yield Finding("note", "comparison", "left out: Pinocchio is not installed (pip install pin)")
         return

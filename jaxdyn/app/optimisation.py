@@ -64,7 +64,7 @@ class CostTable:
 class Goal(eqx.Module):
     """What the motion is to reach at its end, at rest.
 
-    `kind`: `"base"` (position of the base), `"frame"` (position of the origin of `frame`) or `"joints"` (their
+    `kind`: `"base"` (position of the base), `"frame"` (position of the origin of `frame`, which is None else) or `"joints"` (their
     positions); `target`: (3,) m, or (joint coordinates,); `unit`: miss that costs 1, m or rad; `start`: the state that
     the motion starts from.
     """
@@ -77,16 +77,16 @@ class Goal(eqx.Module):
 
     def miss(self, system: Any, x: Any) -> tuple[Array, Array]:
         """What is missing at the state `x`, and the velocity there: each (n,)."""
+        if self.frame is not None:
+            at, velocity = _frame_motion(system, x, self.frame)
+            return at - self.target, velocity
         if self.kind == "base":
             return x.position - self.target, x.twist[:3]
-        if self.kind == "joints":
-            there = eqx.tree_at(lambda s: s.joint_position, x, self.target)
-            return -system.displacement(x, there)[-system.n :], x.joint_velocity
-        at, velocity = _frame_motion(system, x, self.frame)
-        return at - self.target, velocity
+        there = eqx.tree_at(lambda s: s.joint_position, x, self.target)
+        return -system.displacement(x, there)[-system.n :], x.joint_velocity
 
 
-def _frame_motion(system: Any, x: Any, frame: str | None) -> tuple[Array, Array]:
+def _frame_motion(system: Any, x: Any, frame: str) -> tuple[Array, Array]:
     """World position and velocity of the origin of a frame."""
     model = system.model
     if is_floating(model):

@@ -55,7 +55,8 @@ class Folder:
 
     def data(self, name: str, meaning: str, arrays: Mapping[str, Any]) -> None:
         """Arrays, as compressed npz."""
-        np.savez_compressed(self.note(name, meaning), **{key: np.asarray(value) for key, value in arrays.items()})
+        plain: dict[str, Any] = {key: np.asarray(value) for key, value in arrays.items()}
+        np.savez_compressed(self.note(name, meaning), **plain)
 
     def figures(self, figures: Mapping[str, Any], name: str = "figures.json") -> None:
         """Numbers that describe the run."""

@@ -20,7 +20,7 @@ FRICTION = 0.8
 
 def make_system(
     model: jaxdyn.Model, plan: Plan, *, smoothing: float | None = None, friction: float = FRICTION
-) -> jaxdyn.System:
+) -> jaxdyn.FloatingBaseDynamics | jaxdyn.FixedBaseDynamics:
     """The robot on flat ground; `smoothing`: m, of contacts that are to be differentiated."""
     g = plan.ground
     constants = {

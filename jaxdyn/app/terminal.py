@@ -6,9 +6,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 WORKER = "jaxdyn-work"
+
+Result = TypeVar("Result")
 
 
 def say(text: str = "") -> None:
@@ -70,14 +72,14 @@ class Bar:
             self.stream.flush()
 
 
-def interruptible(work: Callable[[Callable[[], None]], Any]) -> Any:
+def interruptible(work: Callable[[Callable[[], None]], Result]) -> Result:
     """`work(check)`, in a thread of its own, so that Ctrl-C is answered at once even while JAX compiles.
 
     After the first Ctrl-C, `check()` raises `KeyboardInterrupt` inside `work`, which may catch it and return what it
     has. After the second one this function raises `KeyboardInterrupt` itself, and `work` is left to itself.
     """
     stop, done = threading.Event(), threading.Event()
-    result: list[Any] = []
+    result: list[Result] = []
     fault: list[BaseException] = []
 
     def check() -> None:

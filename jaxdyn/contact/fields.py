@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from jaxdyn.errors import FloatLike, InputError, as_float_array
 from jaxdyn.model import Model
+
+if TYPE_CHECKING:
+    Scalar: TypeAlias = Any
+else:
+    Scalar = Float[Array, "..."]
+"""Annotation of a `parameter` with shape (): any number is taken, an array is kept. A type checker sees no converters, and
+would refuse the number."""
 
 
 def parameter(name: str, shape: tuple[int | None, ...] = (), **options: Any) -> Any:

@@ -30,10 +30,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.contact.fields import parameter
+from jaxdyn.contact.fields import Scalar, parameter
 from jaxdyn.math.stacked import dot
-
-Scalar = Float[Array, "..."]
 
 
 class Nodes(eqx.Module):
@@ -64,6 +62,26 @@ def _split(vector: Array, normal: Array) -> tuple[Array, Array]:
     """Normal component and tangential vector."""
     along = dot(vector, normal)
     return along, vector - along[:, None] * normal
+
+
+class _DryLaw(TractionLaw):
+    """A law that only pushes, with dry friction: the normal stress depends on the normal motion alone, the friction on the
+    tangential motion and that stress."""
+
+    @abc.abstractmethod
+    def _pressure(self, depth: Array, separation: Array) -> Array:
+        """Normal stress (n, batch), from depth and speed away from the ground; not negative."""
+
+    @abc.abstractmethod
+    def _friction(self, stretch: Array, slip: Array, pressure: Array) -> Array:
+        """Tangential traction (n, 3, batch), from the tangential parts of the displacement to the anchor and of the
+        velocity."""
+
+    def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:
+        separation, slip = _split(nodes.velocity, nodes.normal)
+        _, stretch = _split(nodes.displacement, nodes.normal)
+        pressure = self._pressure(nodes.depth, separation)
+        return pressure[:, None] * nodes.normal + self._friction(stretch, slip, pressure)
 
 
 def _positive(x: Array) -> Array:
@@ -122,7 +140,7 @@ class Brush(TractionLaw):
         return self.stiffness[:, None] * nodes.displacement - self.damping[:, None] * nodes.velocity
 
 
-class UnilateralBrush(TractionLaw):
+class UnilateralBrush(_DryLaw):
     """A brush that only pushes, with dry friction: the tangential traction is cut at `friction` times the normal
     stress, point by point.
 
@@ -133,15 +151,14 @@ class UnilateralBrush(TractionLaw):
     damping: Scalar = parameter("damping")
     friction: Scalar = parameter("friction", default=0.5)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:
-        separation, slip = _split(nodes.velocity, nodes.normal)
-        _, stretch = _split(nodes.displacement, nodes.normal)
-        pressure = _spring_damper(nodes.depth, separation, self.stiffness, self.damping)
-        tangential = _limit(self.stiffness[:, None] * stretch - self.damping[:, None] * slip, self.friction * pressure)
-        return pressure[:, None] * nodes.normal + tangential
+    def _pressure(self, depth: Array, separation: Array) -> Array:
+        return _spring_damper(depth, separation, self.stiffness, self.damping)
+
+    def _friction(self, stretch: Array, slip: Array, pressure: Array) -> Array:
+        return _limit(self.stiffness[:, None] * stretch - self.damping[:, None] * slip, self.friction * pressure)
 
 
-class SmoothUnilateral(TractionLaw):
+class SmoothUnilateral(_DryLaw):
     """`UnilateralBrush` without kinks, which it approaches as `smoothing` tends to zero.
 
     The normal stress is `k smoothing softplus((depth - gated damping) / smoothing)`. With brush traction `t` and bound
@@ -157,18 +174,17 @@ class SmoothUnilateral(TractionLaw):
     friction: Scalar = parameter("friction", default=0.5)
     smoothing: Scalar = parameter("smoothing", default=1e-3)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:
-        separation, slip = _split(nodes.velocity, nodes.normal)
-        _, stretch = _split(nodes.displacement, nodes.normal)
-        pressure = _soft_spring_damper(nodes.depth, separation, self.stiffness, self.damping, self.smoothing)
+    def _pressure(self, depth: Array, separation: Array) -> Array:
+        return _soft_spring_damper(depth, separation, self.stiffness, self.damping, self.smoothing)
+
+    def _friction(self, stretch: Array, slip: Array, pressure: Array) -> Array:
         tangential = self.stiffness[:, None] * stretch - self.damping[:, None] * slip
         bound = self.friction * pressure
         tiny = 1e-6 * self.stiffness * self.smoothing
-        share = bound / jnp.sqrt(dot(tangential, tangential) + bound**2 + tiny**2)
-        return pressure[:, None] * nodes.normal + share[:, None] * tangential
+        return (bound / jnp.sqrt(dot(tangential, tangential) + bound**2 + tiny**2))[:, None] * tangential
 
 
-class Coulomb(TractionLaw):
+class Coulomb(_DryLaw):
     """A spring and damper that only push, and dry friction regularised over `slip_velocity`; it needs no anchor, and
     creeps (see the module's text).
 
@@ -181,13 +197,14 @@ class Coulomb(TractionLaw):
     friction: Scalar = parameter("friction", default=0.5)
     slip_velocity: Scalar = parameter("slip_velocity", default=1e-2)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:
-        separation, slip = _split(nodes.velocity, nodes.normal)
-        pressure = _spring_damper(nodes.depth, separation, self.stiffness, self.damping)
-        return pressure[:, None] * nodes.normal + _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
+    def _pressure(self, depth: Array, separation: Array) -> Array:
+        return _spring_damper(depth, separation, self.stiffness, self.damping)
+
+    def _friction(self, stretch: Array, slip: Array, pressure: Array) -> Array:
+        return _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
 
 
-class SmoothCoulomb(TractionLaw):
+class SmoothCoulomb(_DryLaw):
     """`Coulomb` with the normal stress of `SmoothUnilateral`: smooth everywhere, and needs no anchor. The law to
     optimise a landing with.
 
@@ -201,13 +218,14 @@ class SmoothCoulomb(TractionLaw):
     slip_velocity: Scalar = parameter("slip_velocity", default=1e-2)
     smoothing: Scalar = parameter("smoothing", default=1e-3)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:
-        separation, slip = _split(nodes.velocity, nodes.normal)
-        pressure = _soft_spring_damper(nodes.depth, separation, self.stiffness, self.damping, self.smoothing)
-        return pressure[:, None] * nodes.normal + _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
+    def _pressure(self, depth: Array, separation: Array) -> Array:
+        return _soft_spring_damper(depth, separation, self.stiffness, self.damping, self.smoothing)
+
+    def _friction(self, stretch: Array, slip: Array, pressure: Array) -> Array:
+        return _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
 
 
-class HuntCrossley(TractionLaw):
+class HuntCrossley(_DryLaw):
     """Stress `k depth^exponent (1 - dissipation * separation speed)`, not below zero, with regularised Coulomb
     friction.
 
@@ -225,10 +243,11 @@ class HuntCrossley(TractionLaw):
     exponent: Scalar = parameter("exponent", default=1.5)
     slip_velocity: Scalar = parameter("slip_velocity", default=1e-2)
 
-    def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:
-        separation, slip = _split(nodes.velocity, nodes.normal)
-        below = nodes.depth > 0
+    def _pressure(self, depth: Array, separation: Array) -> Array:
+        below = depth > 0
         # The power of 1 where there is no contact: the derivative with respect to the exponent is a logarithm.
-        spring = jnp.where(below, self.stiffness * jnp.where(below, nodes.depth, 1) ** self.exponent, 0)
-        pressure = spring * _positive(1 - self.dissipation * separation)
-        return pressure[:, None] * nodes.normal + _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)
+        spring = jnp.where(below, self.stiffness * jnp.where(below, depth, 1) ** self.exponent, 0)
+        return spring * _positive(1 - self.dissipation * separation)
+
+    def _friction(self, stretch: Array, slip: Array, pressure: Array) -> Array:
+        return _viscous_coulomb(slip, pressure, self.friction, self.slip_velocity)

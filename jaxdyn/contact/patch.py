@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.contact.fields import parameter
+from jaxdyn.contact.fields import Scalar, parameter
 from jaxdyn.contact.laws import Brush, Nodes, TractionLaw
 from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import InputError
@@ -162,8 +162,8 @@ class ContactPatch(Surface):
     """
 
     traction: TractionLaw
-    length: Float[Array, "..."] = parameter("length")
-    width: Float[Array, "..."] = parameter("width")
+    length: Scalar = parameter("length")
+    width: Scalar = parameter("width")
     quadrature: int = eqx.field(static=True, default=4)
     projected_area: str = eqx.field(static=True, default="abs_r33")
 

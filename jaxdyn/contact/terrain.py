@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.contact.fields import parameter
+from jaxdyn.contact.fields import Scalar, parameter
 from jaxdyn.math import so3
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.stacked import dot
@@ -42,7 +42,7 @@ class Terrain(eqx.Module):
 class FlatTerrain(Terrain):
     """A horizontal plane. **Arguments:** `level`: its height, m."""
 
-    level: Float[Array, "..."] = parameter("level", default=0.0)
+    level: Scalar = parameter("level", default=0.0)
 
     def query(self, points: Float[Array, "n 3 #batch"]) -> tuple[Float[Array, "n #batch"], Float[Array, "n 3 #batch"]]:
         one = jnp.ones_like(points[:, 2])

@@ -23,7 +23,7 @@ parameter's gradient needs.
 import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -191,7 +191,7 @@ def _trailing(x, dim: int | None) -> int:
 
 def _evaluate(primitive: Primitive, *flat, **parameters) -> list:
     """The call outside of `jit`: compiled all the same, but for a debugger, which asks that nothing is."""
-    if jax.config.jax_disable_jit:
+    if cast(Any, jax.config).jax_disable_jit:  # its flags are attributes, made when JAX is imported
         return _run(*flat, **parameters)
     return _compiled(primitive, tuple(sorted(parameters.items())))(*flat)
 
