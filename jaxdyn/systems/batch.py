@@ -17,10 +17,11 @@ from jax.sharding import Mesh
 
 from jaxdyn.contact.fields import leaf_ranks
 from jaxdyn.errors import FloatLike, InputError, Status
-from jaxdyn.systems.integrators import Integrator
+from jaxdyn.systems.first_order import FirstOrderSystem
+from jaxdyn.systems.integrators import AnySystem, Integrator
 from jaxdyn.systems.rollout import Advance, Controls, Trajectory, check_save_every, first_nonfinite
 from jaxdyn.systems.sharding import check_mesh, lay_out, split_over_devices
-from jaxdyn.systems.system import Input, System
+from jaxdyn.systems.system import Input
 
 # Environments in one tile on a CPU: the working set of a step then stays in the cache; see jaxdyn.math.batching.
 TILE = 120
@@ -59,7 +60,7 @@ class BatchResult(NamedTuple):
 
 
 def batch_rollout(
-    system: System,
+    system: AnySystem,
     integrator: Integrator,
     x0: Any,
     controls: Any,
@@ -131,7 +132,7 @@ def batch_rollout(
 
     parts = [cut(batched, i) for i in range(tiles)]
     states = [cut(x0, i) for i in range(tiles)]
-    dtype = system.velocity(jax.tree.map(lambda a: a[0], x0)).dtype
+    dtype = jax.tree.leaves(x0)[0].dtype
     clock = jnp.asarray(dt, dtype), jnp.asarray(t0, dtype)
     chunk = _chunk_length(steps, save_every or 1, chunk)
 
@@ -266,15 +267,16 @@ def _is_none(x: Any) -> bool:
     return x is None
 
 
-def _batch_controls(system: System, controls: Any, environments: int, steps: int) -> tuple[Controls, Any]:
+def _batch_controls(system: AnySystem, controls: Any, environments: int, steps: int) -> tuple[Controls, Any]:
     """The controls, and which of their leaves have an axis for the environments."""
     if controls is None or (callable(controls) and not isinstance(controls, Input)):
         controls = Controls(controls, None, None)
         return controls, _batched_leaves(controls, None, environments)
-    controls = controls if isinstance(controls, Input) else Input(controls)
+    if not isinstance(controls, eqx.Module) and not isinstance(system, FirstOrderSystem):
+        controls = Input(controls)
     leaves, structure = jax.tree.flatten(controls)
     in_time, in_batch = [], []
-    for leaf, rank in zip(leaves, leaf_ranks(controls), strict=True):
+    for leaf, rank in zip(leaves, input_ranks(controls), strict=True):
         extra = leaf.shape[: leaf.ndim - (rank or 0)]
         if extra in ((), (environments,), (steps,), (environments, steps)):
             if extra == (steps,) == (environments,):

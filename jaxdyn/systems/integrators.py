@@ -21,7 +21,7 @@ Explicit methods are unstable when a step is long for the contact's stiffness; s
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -30,14 +30,24 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.errors import FloatLike, InputError
+from jaxdyn.systems.first_order import (
+    FirstOrderSystem,
+    euler_step,
+    implicit_step,
+    midpoint_step,
+    runge_kutta_step,
+)
 from jaxdyn.systems.system import Input, System, boxminus, boxplus, strong
+
+AnySystem: TypeAlias = System | FirstOrderSystem
+"""A mechanical system, whose state has a velocity, or one whose state moves itself."""
 
 
 class Integrator(eqx.Module):
     """A way to advance a state by one step."""
 
     @abc.abstractmethod
-    def step(self, system: System, x: Any, u: Any, t: Array, dt: Array) -> Any:
+    def step(self, system: AnySystem, x: Any, u: Any, t: Array, dt: Array) -> Any:
         """The state at `t + dt`, of the state `x` at `t`, under the input `u` held over the step.
 
         `t` and `dt` are scalars of the state's dtype; `step` (the function) converts what a user has.
@@ -45,7 +55,7 @@ class Integrator(eqx.Module):
 
 
 def step(
-    system: System, integrator: Integrator, x: Any, u: Any, dt: FloatLike, t: FloatLike = 0.0, substeps: int = 1
+    system: AnySystem, integrator: Integrator, x: Any, u: Any, dt: FloatLike, t: FloatLike = 0.0, substeps: int = 1
 ) -> Any:
     """One step of length `dt` (s) from `x` at time `t`, in `substeps` equal parts, under the input `u` held over it.
 
@@ -57,12 +67,12 @@ def step(
     """
     if substeps < 1:
         raise InputError(f"substeps: wanted at least 1, given {substeps}.")
-    dtype = system.velocity(x).dtype
+    dtype = jax.tree.leaves(x)[0].dtype
     return _step(system, integrator, x, u, jnp.asarray(dt, dtype), jnp.asarray(t, dtype), substeps)
 
 
 @eqx.filter_jit
-def _step(system: System, integrator: Integrator, x: Any, u: Any, dt: Array, t: Array, substeps: int) -> Any:
+def _step(system: AnySystem, integrator: Integrator, x: Any, u: Any, dt: Array, t: Array, substeps: int) -> Any:
     if substeps == 1:
         return strong(integrator.step(system, x, u, t, dt), x)
     part = dt / substeps
@@ -78,7 +88,9 @@ class SemiImplicitEuler(Integrator):
     `stable_dt`, keeps the energy of an undamped spring bounded. Damping in proportion to `dt` is added to what the
     contact has."""
 
-    def step(self, system: System, x: Any, u: Any, t: Array, dt: Array) -> Any:
+    def step(self, system: AnySystem, x: Any, u: Any, t: Array, dt: Array) -> Any:
+        if isinstance(system, FirstOrderSystem):
+            return euler_step(system, x, u, t, dt)
         v = system.velocity(x) + dt * system.acceleration(x, u, t)
         return system.displace(x, dt * v, v)
 
@@ -87,7 +99,9 @@ class LieEuler(Integrator):
     """Explicit Euler on the manifold, order 1. A spring gains energy at every step; use `SemiImplicitEuler` for
     contacts."""
 
-    def step(self, system: System, x: Any, u: Any, t: Array, dt: Array) -> Any:
+    def step(self, system: AnySystem, x: Any, u: Any, t: Array, dt: Array) -> Any:
+        if isinstance(system, FirstOrderSystem):
+            return euler_step(system, x, u, t, dt)
         v = system.velocity(x)
         return system.displace(x, dt * v, v + dt * system.acceleration(x, u, t))
 
@@ -95,7 +109,9 @@ class LieEuler(Integrator):
 class LieMidpoint(Integrator):
     """Explicit midpoint rule on the manifold, order 2."""
 
-    def step(self, system: System, x: Any, u: Any, t: Array, dt: Array) -> Any:
+    def step(self, system: AnySystem, x: Any, u: Any, t: Array, dt: Array) -> Any:
+        if isinstance(system, FirstOrderSystem):
+            return midpoint_step(system, x, u, t, dt)
         v = system.velocity(x)
         half = 0.5 * dt
         middle = system.displace(x, half * v, v + half * system.acceleration(x, u, t))
@@ -118,7 +134,9 @@ class RKMK4(Integrator):
     Source: Hairer, Lubich and Wanner, Geometric Numerical Integration, IV.8.
     """
 
-    def step(self, system: System, x: Any, u: Any, t: Array, dt: Array) -> Any:
+    def step(self, system: AnySystem, x: Any, u: Any, t: Array, dt: Array) -> Any:
+        if isinstance(system, FirstOrderSystem):
+            return runge_kutta_step(system, x, u, t, dt, _FRACTIONS, _WEIGHTS)
         v0 = system.velocity(x)
         zero = jnp.zeros_like(v0)
 
@@ -144,7 +162,7 @@ class EmbeddedEuler(Integrator):
 
     project: bool = eqx.field(static=True, default=False)
 
-    def step(self, system: System, x: Any, u: Any, t: Array, dt: Array) -> Any:
+    def step(self, system: AnySystem, x: Any, u: Any, t: Array, dt: Array) -> Any:
         x = _along(x, dt, system(x, u, t))
         return system.project(x) if self.project else x
 
@@ -157,7 +175,7 @@ class EmbeddedRK4(Integrator):
 
     project: bool = eqx.field(static=True, default=False)
 
-    def step(self, system: System, x: Any, u: Any, t: Array, dt: Array) -> Any:
+    def step(self, system: AnySystem, x: Any, u: Any, t: Array, dt: Array) -> Any:
         shape = jax.eval_shape(system, x, u, t)
         zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
 
@@ -189,7 +207,9 @@ class LinearlyImplicit(Integrator):
     that. It damps what it cannot resolve, and so does its derivative: gradients through stiff contacts do not grow.
     """
 
-    def step(self, system: System, x: Any, u: Any, t: Array, dt: Array) -> Any:
+    def step(self, system: AnySystem, x: Any, u: Any, t: Array, dt: Array) -> Any:
+        if isinstance(system, FirstOrderSystem):
+            return implicit_step(system, x, u, t, dt)
         v = system.velocity(x)
         n = v.size
 

@@ -26,8 +26,9 @@ from jaxtyping import Array, Float
 
 from jaxdyn.contact.fields import leaf_ranks
 from jaxdyn.errors import FloatLike, InputError, is_concrete, unknown_name
-from jaxdyn.systems.integrators import Integrator, step
-from jaxdyn.systems.system import Input, System, strong
+from jaxdyn.systems.first_order import FirstOrderSystem
+from jaxdyn.systems.integrators import AnySystem, Integrator, step
+from jaxdyn.systems.system import Input, strong
 
 CHECKPOINTS = ("none", "step", "nested")
 
@@ -47,7 +48,7 @@ class Trajectory(eqx.Module):
 
 
 def rollout(
-    system: System,
+    system: AnySystem,
     integrator: Integrator,
     x0: Any,
     controls: Any,
@@ -92,7 +93,7 @@ def rollout(
     controls = as_controls(system, controls)
     steps = number_of_steps(controls, steps)
     save_every = check_save_every(save_every, steps)
-    dtype = system.velocity(x0).dtype
+    dtype = jax.tree.leaves(x0)[0].dtype
     dt, t0 = jnp.asarray(dt, dtype), jnp.asarray(t0, dtype)
     return _rollout(system, integrator, x0, controls, dt, t0, steps, substeps, checkpoint, save_every, record)
 
@@ -120,7 +121,7 @@ class Controls(eqx.Module):
         return eqx.combine(scanned, self.held)
 
 
-def as_controls(system: System, controls: Any) -> Controls:
+def as_controls(system: AnySystem, controls: Any) -> Controls:
     """Sort what a user gives as controls."""
     if isinstance(controls, Controls):
         return controls
@@ -128,6 +129,8 @@ def as_controls(system: System, controls: Any) -> Controls:
         return Controls(controls, None, None)
     if controls is None:
         return Controls(None, None, None)
+    if isinstance(system, FirstOrderSystem) or (not hasattr(controls, "torque") and isinstance(controls, eqx.Module)):
+        return _other_controls(controls)
     controls = controls if isinstance(controls, Input) else Input(controls)
     if controls.torque.shape[-1] != system.n or controls.torque.ndim > 2:
         raise InputError(
@@ -141,6 +144,21 @@ def as_controls(system: System, controls: Any) -> Controls:
         for leaf, rank in zip(leaves, leaf_ranks(controls), strict=True)
     ]
     return Controls(None, *eqx.partition(controls, structure.unflatten(mask)))
+
+
+def input_ranks(controls: Any) -> list[int | None]:
+    """The rank of each leaf without axes of time and environments; a bare array is a vector."""
+    return [1] if isinstance(controls, jax.Array | np.ndarray) else leaf_ranks(controls)
+
+
+def _other_controls(controls: Any) -> Controls:
+    """Inputs that are no torques: a bare vector, or a class of leaves that know their rank."""
+    leaves, structure = jax.tree.flatten(controls)
+    extra = [leaf.ndim - (rank or 0) for leaf, rank in zip(leaves, input_ranks(controls), strict=True)]
+    if any(e not in (0, 1) for e in extra):
+        shapes = [leaf.shape for leaf in leaves]
+        raise InputError(f"controls: wanted inputs to hold, or with one axis more for the time, given shapes {shapes}.")
+    return Controls(None, *eqx.partition(controls, structure.unflatten([e == 1 for e in extra])))
 
 
 def number_of_steps(controls: Controls, steps: int | None) -> int:
@@ -169,7 +187,7 @@ def check_save_every(save_every: int | None, steps: int) -> int | None:
 class Advance(eqx.Module):
     """The loop of a rollout, from any step on; `rollout` runs all of it, `batch_rollout` piece by piece."""
 
-    system: System
+    system: AnySystem
     integrator: Integrator
     dt: Array
     t0: Array
