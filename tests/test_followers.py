@@ -134,6 +134,8 @@ TABLE = {
 ELSEWHERE = {
     "aba", "aba_derivatives", "compute_minv", "forward_dynamics", "forward_kinematics", "mass_matrix_status",
     "configuration_from_pose", "joint_friction_torque", "frame_point", "frame_pose", "relative_pose", "relative_velocity",
+    "sparse_body_jacobian", "sparse_frame_jacobian", "sparse_point_jacobian", "sparse_point_jacobian_dot",
+    "sparse_relative_jacobian", "sparse_rotational_jacobian", "sparse_rotational_jacobian_dot",  # by themselves below
     "relative_acceleration", "frame_regressor", "inertial_parameters", "mechanical_power",
 }  # fmt: skip
 
@@ -205,6 +207,23 @@ def test_algorithms_are_those_of_the_free_robot_along_g(both, name):
     for ours, theirs in leaves:
         assert ours.shape == theirs.shape
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_sparse_jacobians_are_the_dense_ones(hand, state, both):
+    def compute(q, v):
+        kin = alg.forward_kinematics(hand, q, v)
+        point = jnp.array([0.1, -0.2, 0.3])
+        return kin, {
+            "frame_jacobian": alg.sparse_frame_jacobian(hand, kin, "f").to_dense(),
+            "point_jacobian": alg.sparse_point_jacobian(hand, kin, "f", point).to_dense(),
+            "frame_jacobian_dot": alg.sparse_rotational_jacobian_dot(hand, kin, "f").to_dense(),
+        }
+
+    kinematics, values = quick_jit(compute)(state[0]["q"], state[0]["v"])
+    for name, value in values.items():
+        np.testing.assert_allclose(value, both[0][name][-len(value) :], atol=1e-11, err_msg=name)
+    with pytest.raises(InputError, match="sparse_body_jacobian is not for robots with joints that follow others"):
+        alg.sparse_body_jacobian(hand, kinematics, jnp.int32(0), jnp.zeros(3))
 
 
 def test_forward_dynamics_invert_inverse_dynamics(hand, state, both):
