@@ -19,7 +19,7 @@ from jaxdyn.functions import (
     OfParameterSubset,
     Position,
     RelativePosition,
-    Rows,
+    SelectedRows,
     automatic_jacobian,
     restrict,
 )
@@ -218,15 +218,15 @@ def test_a_function_of_some_coordinates():
 
 
 def test_some_rows_of_a_function():
-    rows = Rows(F, [4, 3])
+    rows = SelectedRows(F, [4, 3])
     np.testing.assert_array_equal(rows.value(Q), np.asarray(F.value(Q))[[5, 4]])
     np.testing.assert_allclose(rows.jacobian(Q), np.asarray(F.jacobian(Q))[[4, 3]])
     with pytest.raises(InputError, match="part of a rotation"):
-        Rows(F, [0])
+        SelectedRows(F, [0])
     with pytest.raises(InputError, match="rows 0 to 4, given 5"):
-        Rows(F, [5])
+        SelectedRows(F, [5])
     with pytest.raises(InputError, match="once"):
-        Rows(F, [3, 3])
+        SelectedRows(F, [3, 3])
 
 
 # --- constraints ----------------------------------------------------------------------------------------------------

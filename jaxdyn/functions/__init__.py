@@ -29,9 +29,9 @@ from jaxdyn.functions.newton import solve_newton as solve_newton
 from jaxdyn.functions.outline import convex_hull as convex_hull
 from jaxdyn.functions.outline import split_outline as split_outline
 from jaxdyn.functions.parts import AlongLine as AlongLine
-from jaxdyn.functions.parts import Interval as Interval
 from jaxdyn.functions.parts import OfParameterSubset as OfParameterSubset
-from jaxdyn.functions.parts import Rows as Rows
+from jaxdyn.functions.parts import OnInterval as OnInterval
+from jaxdyn.functions.parts import SelectedRows as SelectedRows
 from jaxdyn.functions.parts import restrict as restrict
 from jaxdyn.functions.placement import Placement as Placement
 from jaxdyn.functions.placement import solve_placement as solve_placement

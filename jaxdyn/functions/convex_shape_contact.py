@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxdyn.algorithms.kinematics import Kinematics, forward_kinematics
-from jaxdyn.errors import FloatLike, InputError, check_shape, unknown_name
+from jaxdyn.errors import FloatLike, InputError, check_shape, is_concrete, unknown_name
 from jaxdyn.functions.attachments import attached_body, attachment, coordinate_mask, joints_between, velocity_mask
 from jaxdyn.functions.function import DifferentiableFunction, automatic_jacobian, replaced
 from jaxdyn.functions.polygon import LINE, POINT, POLYGON, ConvexShape, ShapeGeometry, as_shape
@@ -139,6 +139,7 @@ class ConvexShapeContact(DifferentiableFunction):
     inset: Float[Array, ""]
     tau: Float[Array, ""]
     gate: Float[Array, ""]
+    pair: Int[Array, "2"] | None
     mode: str = eqx.field(static=True)
     normal_align: str = eqx.field(static=True)
 
@@ -175,6 +176,7 @@ class ConvexShapeContact(DifferentiableFunction):
         self.tau = check_shape("tau", _as_float(tau), (), dtype=dtype)
         # of the width over which neighbouring pairs are mixed
         self.gate = 0.1 * jnp.sqrt(self.tau) if gate is None else check_shape("gate", _as_float(gate), (), dtype=dtype)
+        self.pair = None
         self.mode = _known("mode", mode, MODES)
         self.normal_align = _known("normal_align", normal_align, ALIGNMENTS)
         self.name, self.context = name, context
@@ -189,6 +191,17 @@ class ConvexShapeContact(DifferentiableFunction):
     def with_margin(self, margin: FloatLike) -> ConvexShapeContact:
         """The same contact with another margin, m."""
         return replaced(self, margin=check_shape("margin", _as_float(margin), (), dtype=self.model.dtype))
+
+    def with_pair(self, floor: Int[Array, ""] | int, thing: Int[Array, ""] | int) -> ConvexShapeContact:
+        """The same contact of one floor and one object, given by their numbers (leaves), however far they are: its value does
+        not jump. Not for the smooth mode, which mixes all pairs.
+
+        **Raises:** `InputError` for a number that is known and out of range.
+        """
+        for what, given, count in (("floor", floor, len(self.floors)), ("object", thing, len(self.objects))):
+            if is_concrete(given) and not 0 <= int(given) < count:
+                raise InputError(f"{what}: wanted a number from 0 to {count - 1}, given {int(given)}.")
+        return replaced(self, pair=jnp.stack([jnp.asarray(floor, jnp.int32), jnp.asarray(thing, jnp.int32)]))
 
     # Description
 
@@ -263,7 +276,7 @@ class ConvexShapeContact(DifferentiableFunction):
     def _select(self, floors: Surfaces, objects: Surfaces) -> tuple[Selection, SE3, SE3, ShapeGeometry]:
         """The selection, poses of the two shapes in the world, and the floor's geometry."""
         measured = pairs(floors, objects)
-        f, o = closest_pair(measured.square)
+        f, o = closest_pair(measured.square) if self.pair is None else (self.pair[0], self.pair[1])
         here, there = pick(objects.poses, o), pick(floors.poses, f)
         pose = there.inverse() @ here
         selection = Selection(

@@ -262,7 +262,8 @@ def _iterate(levels: Levels, options: _Options, space: Space, q: Array) -> _Stat
     weights = jnp.asarray(_PRIORITY ** np.arange(len(levels))[::-1], q.dtype)
     rows = [sum(c.function.output_derivative_size for c in level) for level in levels]
     eps = float(jnp.finfo(q.dtype).eps)
-    smallest_step = eps**0.5 if options.optional else 4 * eps
+    # where a level keeps an error, steps shrink only by a factor each time: what is left of them soon does not matter
+    small, smallest = eps**0.5, 4 * eps
 
     def met(errors: Array) -> Array:
         return jnp.all((errors[:-1] if options.optional else errors) <= options.tolerance)
@@ -294,7 +295,8 @@ def _iterate(levels: Levels, options: _Options, space: Space, q: Array) -> _Stat
             step = _direction(evaluated, scaled, box.free(q, step))
         if not marquardt:
             step = step * 0.5**damping
-        ended = (stuck & ~first) | (jnp.max(jnp.abs(step), initial=0.0) <= smallest_step)
+        length = jnp.max(jnp.abs(step), initial=0.0)
+        ended = (stuck & ~first) | (length <= smallest) | (met(errors) & (length <= small))
         good = met(errors) & (ended | (not options.optional))
         status = jnp.where(
             first & ~finite,

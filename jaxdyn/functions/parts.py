@@ -57,7 +57,7 @@ class AlongLine(DifferentiableFunction):
         return self.function.input_space.plus(self.q, s[0] * self.v)
 
 
-class Interval(DifferentiableFunction):
+class OnInterval(DifferentiableFunction):
     """A function of one number from a start, forwards or backwards: s -> f(start + direction s).
 
     **Arguments:** `function`: of R^1; `start`, `direction`: numbers (leaves), the latter 1 or -1; `name`; `context`.
@@ -122,7 +122,7 @@ def restrict(function: DifferentiableFunction, t1: FloatLike, t2: FloatLike) -> 
     end = check_shape("t2", t2, (), dtype=start.dtype)
     if is_concrete(start) and is_concrete(end) and bool(start == 0) and bool(end > 0):
         return function
-    return Interval(function, start, jnp.where(end >= start, jnp.ones_like(start), -jnp.ones_like(start)))
+    return OnInterval(function, start, jnp.where(end >= start, jnp.ones_like(start), -jnp.ones_like(start)))
 
 
 class OfParameterSubset(DifferentiableFunction):
@@ -199,7 +199,7 @@ class OfParameterSubset(DifferentiableFunction):
         return mask
 
 
-class Rows(DifferentiableFunction):
+class SelectedRows(DifferentiableFunction):
     """Some components of a function's value, in the order given. They must be coordinates of vector spaces.
 
     **Arguments:** `function`; `rows`: tangent indices of the output (static), each once; `name`; `context`.

@@ -37,8 +37,9 @@ def solve_placement(
 ) -> Placement:
     """Moves a configuration so that the nearest object surface lies on the nearest floor.
 
-    The way is that of the contact's projected mode, which moves less than the exact one and does not jump at the outline; the
-    result is judged by the exact one.
+    The pair that is nearest at the start is kept on the way, for another may come nearer while the object turns and the value
+    would jump; when they touch they are the nearest. The way is that of the contact's projected mode, which moves less than
+    the exact one and does not jump at the outline; the result is judged by the exact one.
 
     **Arguments:** `contact`; `q` (nq,): the start; `constraints`: what else must hold, as for `solve_newton`; `options`: of
     `solve_newton`. Batches go through `jax.vmap`.
@@ -46,9 +47,10 @@ def solve_placement(
     **Returns:** `Placement`; its status is STALLED also where the exact contact is missed, that is where the object ends upside
     down or beside the floor.
     """
-    way = contact.with_mode("projected", contact.normal_align)
-    result = solve_newton([Implicit(way), *constraints], q, **options)
     exact = contact.with_mode("exact", "log")
+    start = exact.select(q)
+    way = contact.with_mode("projected", contact.normal_align).with_pair(start.floor, start.object)
+    result = solve_newton([Implicit(way), *constraints], q, **options)
     value = exact.value(result.q)
     chosen = exact.select(result.q)
     square = jnp.sum(value * value)
