@@ -19,7 +19,7 @@ from jaxdyn.contact.fields import leaf_ranks
 from jaxdyn.errors import FloatLike, InputError, Status
 from jaxdyn.systems.first_order import FirstOrderSystem
 from jaxdyn.systems.integrators import AnySystem, Integrator
-from jaxdyn.systems.rollout import Advance, Controls, Trajectory, check_save_every, first_nonfinite
+from jaxdyn.systems.rollout import Advance, Controls, Trajectory, check_save_every, first_nonfinite, input_ranks
 from jaxdyn.systems.sharding import check_mesh, lay_out, split_over_devices
 from jaxdyn.systems.system import Input
 
