@@ -41,6 +41,10 @@ class UnknownNameError(JaxdynError, KeyError):
         return str(self.args[0]) if self.args else ""
 
 
+class OutOfRangeError(InputError, IndexError):
+    """An index is outside of what exists. Also an `IndexError`."""
+
+
 class URDFError(JaxdynError, ValueError):
     """A robot description cannot be read; the text names the element, the attribute, what stands there and
     the line."""
@@ -68,6 +72,7 @@ class Status(enum.IntEnum):
     STALLED = 9
     OUT_OF_LIMITS = 10
     INTERRUPTED = 11
+    DEPENDENT_CONSTRAINTS = 12
 
     @property
     def remedy(self) -> str:
@@ -88,6 +93,7 @@ _REMEDIES = {
     Status.STALLED: "progress ended before the tolerance was met: rescale the problem, or accept the result.",
     Status.OUT_OF_LIMITS: "a joint is outside its limits: move it inside or widen the limits.",
     Status.INTERRUPTED: "stopped from outside: the result holds what had been computed until then.",
+    Status.DEPENDENT_CONSTRAINTS: "rows of the constraints depend on each other: drop some of them, or give damping.",
 }
 
 

@@ -1,6 +1,7 @@
 """Kinematics and dynamics of rigid-body trees; each function takes one robot in one state (batch with `jax.vmap`)."""
 
 from jaxdyn.algorithms import cholesky as cholesky
+from jaxdyn.algorithms import operational_space as operational_space
 from jaxdyn.algorithms.center_of_mass import center_of_mass as center_of_mass
 from jaxdyn.algorithms.center_of_mass import com_acceleration as com_acceleration
 from jaxdyn.algorithms.center_of_mass import com_jacobian as com_jacobian
@@ -55,6 +56,10 @@ from jaxdyn.algorithms.kinematics_derivatives import VelocityDerivatives as Velo
 from jaxdyn.algorithms.kinematics_derivatives import frame_acceleration_derivatives as frame_acceleration_derivatives
 from jaxdyn.algorithms.kinematics_derivatives import frame_velocity_derivatives as frame_velocity_derivatives
 from jaxdyn.algorithms.mass_matrix import crba as crba
+from jaxdyn.algorithms.operational_space import delassus as delassus
+from jaxdyn.algorithms.operational_space import dynamically_consistent_inverse as dynamically_consistent_inverse
+from jaxdyn.algorithms.operational_space import null_space_projector as null_space_projector
+from jaxdyn.algorithms.operational_space import operational_space_inertia as operational_space_inertia
 from jaxdyn.algorithms.regressor import body_regressor as body_regressor
 from jaxdyn.algorithms.regressor import frame_regressor as frame_regressor
 from jaxdyn.algorithms.regressor import inertial_parameters as inertial_parameters
@@ -66,4 +71,16 @@ from jaxdyn.algorithms.relative import relative_jacobian as relative_jacobian
 from jaxdyn.algorithms.relative import relative_jacobian_dot_v as relative_jacobian_dot_v
 from jaxdyn.algorithms.relative import relative_pose as relative_pose
 from jaxdyn.algorithms.relative import relative_velocity as relative_velocity
+from jaxdyn.algorithms.sparse_assembly import concat as concat
+from jaxdyn.algorithms.sparse_assembly import contact_rotation as contact_rotation
+from jaxdyn.algorithms.sparse_assembly import stack_rows as stack_rows
+from jaxdyn.algorithms.sparse_assembly import transposed_sum as transposed_sum
+from jaxdyn.algorithms.sparse_jacobian import SparseJacobian as SparseJacobian
+from jaxdyn.algorithms.sparse_kinematics import sparse_body_jacobian as sparse_body_jacobian
+from jaxdyn.algorithms.sparse_kinematics import sparse_frame_jacobian as sparse_frame_jacobian
+from jaxdyn.algorithms.sparse_kinematics import sparse_point_jacobian as sparse_point_jacobian
+from jaxdyn.algorithms.sparse_kinematics import sparse_point_jacobian_dot as sparse_point_jacobian_dot
+from jaxdyn.algorithms.sparse_kinematics import sparse_relative_jacobian as sparse_relative_jacobian
+from jaxdyn.algorithms.sparse_kinematics import sparse_rotational_jacobian as sparse_rotational_jacobian
+from jaxdyn.algorithms.sparse_kinematics import sparse_rotational_jacobian_dot as sparse_rotational_jacobian_dot
 from jaxdyn.algorithms.topology import Topology as Topology
