@@ -38,6 +38,10 @@ from .mjcf import from_mjcf as from_mjcf
 from .model import Model as Model
 from .model import configuration as configuration
 from .model import tangent as tangent
+from .solids import mesh_inertia as mesh_inertia
+from .solids import read_mesh as read_mesh
+from .solids import shape_inertia as shape_inertia
+from .solids import solid_inertia as solid_inertia
 from .storage import restore as restore
 from .storage import save as save
 from .tree import ShapeInfo as ShapeInfo
