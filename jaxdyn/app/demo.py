@@ -16,7 +16,8 @@ from jaxdyn.app import optimisation, scenario, tuning
 from jaxdyn.app.output import Folder, add_common, seconds
 from jaxdyn.app.robot import describe, load_robot, posture
 from jaxdyn.app.rollout import check_numbers
-from jaxdyn.app.terminal import Bar, count, interruptible, say
+from jaxdyn.app.simulation import Simulation, simulate
+from jaxdyn.app.terminal import count, interruptible, say
 
 ROBOT = "quadruped"
 # Inertia of the rotors as the joints feel it, kg m^2: 1e-4 kg m^2 behind a gear of 10, usual for a robot of this size.
@@ -47,18 +48,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
 
 
-class Drop(NamedTuple):
-    """Result of the first part."""
-
-    result: jaxdyn.BatchResult
-    friction: np.ndarray
-    times: np.ndarray
-    q: np.ndarray
-    v: np.ndarray
-    points: np.ndarray
-    forces: np.ndarray
-
-
 class Hop(NamedTuple):
     """Result of the second part: the motion with its landing after the optimisation, and before."""
 
@@ -84,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     say(describe(model, ROBOT))
     plan = tuning.plan(model, q, arguments.dt, substeps=1)
 
-    drop: Drop | None = None
+    drop: Simulation | None = None
     hop: Hop | None = None
     interrupted = False
     try:
@@ -118,46 +107,25 @@ def run(arguments: argparse.Namespace) -> int:
     return 130 if interrupted else 0
 
 
-def drop_many(model: jaxdyn.Model, plan: tuning.Plan, arguments: argparse.Namespace, check: Callable[[], None]) -> Drop:
+def drop_many(
+    model: jaxdyn.Model, plan: tuning.Plan, arguments: argparse.Namespace, check: Callable[[], None]
+) -> Simulation:
     """Drops perturbed quadrupeds, each with a friction of its own, on compliant ground under PD control."""
     n, steps = arguments.envs, arguments.steps
     say(
         f"\n1  Drop: {count(n)} quadrupeds from {DROP_HEIGHT:g} m, {count(steps)} steps of {1e3 * arguments.dt:g} ms; compiling ..."
     )
-    system = scenario.make_system(model, plan)
-    x0, friction = scenario.perturbed_states(model, plan, n, arguments.seed, drop=DROP_HEIGHT)
-    every = max(d for d in range(1, max(steps // SAVES, 1) + 1) if steps % d == 0)
-    bar = Bar("  ", steps)
-
-    def progress(now: jaxdyn.Progress) -> None:
-        bar.update(now.done, f"{count(now.rate)} env-steps/s", now.seconds)
-        check()
-
-    result = jaxdyn.batch_rollout(
-        scenario.with_friction(system, friction),
-        jaxdyn.SemiImplicitEuler(),
-        x0,
-        scenario.posture_control(system, plan, model),
-        arguments.dt,
-        steps,
-        substeps=plan.substeps,
-        save_every=every,
-        progress=progress,
-    )
-    bar.close()
-    if not result.steps:
-        return Drop(result, *[np.zeros(0)] * 6)
-    states = scenario.with_start(x0, result.trajectory.state, 1)
-    times = np.concatenate([[0.0], result.trajectory.time])
-    q, v = scenario.coordinates(model, states)
-    points, forces = scenario.contact_forces(system, friction, states)
-    standing = float(np.mean(q[:, -1, 2] > 0.7 * plan.q[2]))
-    say(
-        f"   {100 * standing:.0f} % stand at the end; {count(result.rate)} env-steps/s, compiled in {seconds(result.compile_seconds)}"
-    )
+    start = scenario.perturbed_states(model, plan, n, arguments.seed, drop=DROP_HEIGHT)
+    drop = simulate(model, plan, arguments, start, SAVES, check)
+    result = drop.result
+    if result.steps:
+        standing = float(np.mean(drop.q[:, -1, 2] > 0.7 * plan.q[2]))
+        say(
+            f"   {100 * standing:.0f} % stand at the end; {count(result.rate)} env-steps/s, compiled in {seconds(result.compile_seconds)}"
+        )
     if result.status is jaxdyn.Status.NON_FINITE:
         say(f"   {result.message}")
-    return Drop(result, np.asarray(friction), times, q, v, points, forces)
+    return drop
 
 
 def learn_to_hop(
@@ -206,7 +174,7 @@ def write(
     model: jaxdyn.Model,
     plan: tuning.Plan,
     arguments: argparse.Namespace,
-    drop: Drop,
+    drop: Simulation,
     hop: Hop | None,
     interrupted: bool,
 ) -> dict[str, Any]:
@@ -215,13 +183,7 @@ def write(
     feet = [i for i, spot in enumerate(plan.spots) if spot.support]
     names = [plan.spots[i].frame for i in feet]
     weight = float(np.sum(np.asarray(model.inertia.mass))) * float(np.linalg.norm(model.gravity))
-    data = {
-        "drop_time": drop.times,
-        "drop_q": drop.q,
-        "drop_v": drop.v,
-        "drop_friction": drop.friction,
-        "drop_contact_points": drop.points,
-        "drop_contact_forces": drop.forces,
+    data = {f"drop_{name}": array for name, array in drop.arrays().items()} | {
         "contact_names": np.array([spot.frame for spot in plan.spots]),
         "joint_names": np.array(model.joint_names),
     }
@@ -280,7 +242,7 @@ def write(
 
 
 def make_page(
-    model: jaxdyn.Model, plan: tuning.Plan, arguments: argparse.Namespace, drop: Drop, hop: Hop | None
+    model: jaxdyn.Model, plan: tuning.Plan, arguments: argparse.Namespace, drop: Simulation, hop: Hop | None
 ) -> jaxdyn.Scene:
     """The hop in front, some of the drops behind it."""
     shown = min(arguments.show, len(drop.q))

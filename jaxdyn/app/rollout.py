@@ -13,7 +13,8 @@ import jaxdyn
 from jaxdyn.app import scenario, tuning
 from jaxdyn.app.output import Folder, add_common, seconds
 from jaxdyn.app.robot import add_robot, describe, is_floating, load_robot, posture, robot_name
-from jaxdyn.app.terminal import Bar, count, interruptible, say
+from jaxdyn.app.simulation import Simulation, simulate
+from jaxdyn.app.terminal import count, interruptible, say
 
 # Saved states of an environment, and numbers in the data file: more than these are thinned out.
 SAVES, MOST_NUMBERS = 100, 50_000_000
@@ -107,11 +108,12 @@ def run(arguments: argparse.Namespace) -> int:
     folder = Folder(arguments.out)
     model, plan = prepare(arguments)
     started = time.perf_counter()
-    result, arrays = interruptible(lambda check: simulate(model, plan, arguments, check))
+    simulation = interruptible(lambda check: from_perturbed_states(model, plan, arguments, check))
+    result = simulation.result
     if not result.steps:
         say("Interrupted before anything was computed.")
         return 130
-    write(folder, model, plan, arguments, result, arrays, time.perf_counter() - started)
+    write(folder, model, plan, arguments, simulation, time.perf_counter() - started)
     folder.tell()
     say(
         f"Figures: {count(result.rate)} env-steps/s, compile time {seconds(result.compile_seconds)}, run time {seconds(result.seconds)}."
@@ -126,46 +128,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def simulate(
-    model: jaxdyn.Model,
-    plan: tuning.Plan,
-    arguments: argparse.Namespace,
-    check: Callable[[], None],
-) -> tuple[jaxdyn.BatchResult, dict[str, np.ndarray]]:
-    """The rollout, and its arrays: time (saves,), q, v (environments, saves, .), friction, contact points and forces."""
+def from_perturbed_states(
+    model: jaxdyn.Model, plan: tuning.Plan, arguments: argparse.Namespace, check: Callable[[], None]
+) -> Simulation:
+    """The rollout; saves what the data file can hold."""
     n, steps = arguments.envs, arguments.steps
     say(f"   {count(n)} environments, {count(steps)} steps of {1e3 * arguments.dt:g} ms; compiling ...")
-    system = scenario.make_system(model, plan)
     drop = arguments.drop if is_floating(model) else 0.0
-    x0, friction = scenario.perturbed_states(model, plan, n, arguments.seed, scale=arguments.perturb, drop=drop)
+    start = scenario.perturbed_states(model, plan, n, arguments.seed, scale=arguments.perturb, drop=drop)
     saves = min(SAVES, max(MOST_NUMBERS // (n * (model.nq + model.nv + 6 * len(plan.spots))), 2))
-    every = max(d for d in range(1, max(steps // saves, 1) + 1) if steps % d == 0)
-    bar = Bar("  ", steps)
-
-    def progress(now: jaxdyn.Progress) -> None:
-        bar.update(now.done, f"{count(now.rate)} env-steps/s", now.seconds)
-        check()
-
-    result = jaxdyn.batch_rollout(
-        scenario.with_friction(system, friction),
-        jaxdyn.SemiImplicitEuler(),
-        x0,
-        scenario.posture_control(system, plan, model),
-        arguments.dt,
-        steps,
-        substeps=plan.substeps,
-        save_every=every,
-        progress=progress,
-    )
-    bar.close()
-    if not result.steps:
-        return result, {}
-    states = scenario.with_start(x0, result.trajectory.state, 1)
-    q, v = scenario.coordinates(model, states)
-    arrays = {"time": np.concatenate([[0.0], result.trajectory.time]), "q": q, "v": v, "friction": np.asarray(friction)}
-    if plan.spots:
-        arrays["contact_points"], arrays["contact_forces"] = scenario.contact_forces(system, friction, states)
-    return result, arrays
+    return simulate(model, plan, arguments, start, saves, check)
 
 
 def write(
@@ -173,21 +145,21 @@ def write(
     model: jaxdyn.Model,
     plan: tuning.Plan,
     arguments: argparse.Namespace,
-    result: jaxdyn.BatchResult,
-    arrays: dict[str, np.ndarray],
+    simulation: Simulation,
     total: float,
 ) -> None:
     """Page, plots, data and figures. What is not finite is left out of pictures."""
-    sound = np.isfinite(arrays["q"]).all(axis=2).all(axis=0)
+    result = simulation.result
+    sound = np.isfinite(simulation.q).all(axis=2).all(axis=0)
     sound = np.flatnonzero(np.logical_and.accumulate(sound))
-    times, q = arrays["time"][sound], arrays["q"][:, sound]
+    times, q = simulation.times[sound], simulation.q[:, sound]
     name = robot_name(arguments.path)
     shown = min(arguments.show, len(q))
     if shown and len(sound):
         scene = jaxdyn.Scene(name, subtitle=f"{shown} of {len(q)} environments", speed=0.5)
         scene.add_robot(model, q[:shown], times=times, name=name, spacing=1.6 * plan.height)
         if plan.spots:
-            points, forces = (arrays[k][:shown, sound] for k in ("contact_points", "contact_forces"))
+            points, forces = simulation.points[:shown, sound], simulation.forces[:shown, sound]
             scene.add_contact_forces(points, forces, robot=name)
             scene.add_ground()
         folder.page(scene)
@@ -197,7 +169,7 @@ def write(
         feet = [i for i, spot in enumerate(plan.spots) if spot.support]
         weight = float(np.sum(np.asarray(model.inertia.mass))) * float(np.linalg.norm(model.gravity))
         folder.plot(
-            "contact_forces.png", "contact forces", "plot_contact_forces", times, arrays["contact_forces"][:, sound][:, :, feet],
+            "contact_forces.png", "contact forces", "plot_contact_forces", times, simulation.forces[:, sound][:, :, feet],
             names=[plan.spots[i].frame for i in feet], weight=weight if is_floating(model) else None,
         )  # fmt: skip
     else:
@@ -205,7 +177,7 @@ def write(
     folder.data(
         "data.npz",
         "all of it as arrays",
-        arrays
+        simulation.arrays()
         | {"joint_names": np.array(model.joint_names), "contact_names": np.array([s.frame for s in plan.spots], str)},
     )
     folder.figures(
