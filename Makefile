@@ -18,7 +18,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 help:
 	@echo "make demo      install what the demo needs and run it; results in out/"
-	@echo "make test      install the test extra and run the tests (slow ones skipped)"
+	@echo "make test      install the test extra and run the tests (slow ones skipped; ARGS=--slow=5: 5 min of them)"
 	@echo "make test-all  the tests, the slow ones too"
 	@echo "make lint      ruff and pyright"
 	@echo "make docs      build the documentation, docs/_build/html/index.html"

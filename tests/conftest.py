@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -63,6 +64,25 @@ def pytest_addoption(parser):
         metavar="MINUTES",
         help="run tests marked slow, in each process until they have taken this long together (default 0: none)",
     )
+    parser.addoption(
+        "--slow-part",
+        type=_part,
+        default=(0, 1),
+        metavar="I/N",
+        help="of the slow tests only the I-th of N parts, I counted modulo N (default 0/1: all). Tests with the same "
+        "parameters, such as all of one robot, are in one part.",
+    )
+
+
+def _part(text):
+    i, n = map(int, text.split("/"))
+    return i % n, n
+
+
+def _is_in_part(item):
+    i, n = item.config.getoption("--slow-part")
+    parameters = item.name.partition("[")[2] or item.nodeid
+    return zlib.crc32(parameters.encode()) % n == i
 
 
 _slow_seconds = 0.0
@@ -80,11 +100,15 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_runtest_setup(item):
+    if not item.get_closest_marker("slow"):
+        return
     minutes = item.config.getoption("--slow")
-    if item.get_closest_marker("slow") and _slow_seconds >= 60 * minutes:
-        pytest.skip(
-            "slow; --slow=MINUTES gives such tests time" if not minutes else f"slow; {minutes:g} min are used up"
-        )
+    if not minutes:
+        pytest.skip("slow; --slow=MINUTES gives such tests time")
+    if not _is_in_part(item):
+        pytest.skip("slow; not in this part")
+    if _slow_seconds >= 60 * minutes:
+        pytest.skip(f"slow; {minutes:g} min are used up")
 
 
 @pytest.fixture(scope="module", autouse=True)
