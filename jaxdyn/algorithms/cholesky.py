@@ -28,12 +28,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxdyn.algorithms import elimination
+from jaxdyn.algorithms import elimination, single_state
 from jaxdyn.algorithms.columns import as_columns
 from jaxdyn.algorithms.elimination import plan
+from jaxdyn.algorithms.single_state import symmetric, unit_upper
 from jaxdyn.algorithms.topology import Topology, TopologyLike, topology_of
 from jaxdyn.errors import FloatLike, InputError, Status, check_shape, unknown_name
 from jaxdyn.math import batching
+from jaxdyn.math.stacked import Stack
 
 METHODS = ("auto", "sparse", "ldl", "dense")
 
@@ -67,7 +69,7 @@ class MassCholesky(eqx.Module):
     @property
     def U(self) -> Float[Array, "nv nv"]:
         """Unit upper triangular factor; zero, exactly, where `Topology.related` says so."""
-        return _spread(self.upper, *_upper_table(self.topology), unit=True)
+        return unit_upper(self.topology, self.upper)
 
     @property
     def D(self) -> Float[Array, " nv"]:
@@ -82,7 +84,7 @@ class MassCholesky(eqx.Module):
     @property
     def M(self) -> Float[Array, "nv nv"]:
         """The matrix that was factorised: symmetric, zero between branches, with what a pivot floor added."""
-        return symmetric_matrix(self.topology, self.mass)
+        return symmetric(self.topology, self.mass)
 
     @property
     def min_pivot(self) -> Float[Array, ""]:
@@ -129,11 +131,12 @@ def decompose(
 
     **Arguments:** `tree_or_model`: `Model`, `Tree`, `Topology`, or the parent of each degree of freedom; any numbering
     with parents first will do. `M` (nv, nv), kg m^2, of which only the structural upper part is read: NaN elsewhere
-    does no harm. `method`: `"sparse"`, alias `"ldl"`, needs no square roots and so takes indefinite matrices
-    too; `"dense"` is LAPACK's Cholesky of the reversed matrix (NaN unless M is positive definite, and a
-    NaN spreads to all entries of this M); `"auto"` chooses what was measured to be faster, which is `"sparse"` (see the
-    guide). `pivot_floor` (), kg m^2: lower pivots are raised to it, as if M had more inertia there; its derivatives are
-    finite. (Not with `"dense"`.)
+    does no harm. `method`: `"sparse"`, alias `"ldl"`, needs no square roots and so takes indefinite matrices too;
+    `"dense"` is LAPACK's Cholesky of the reversed matrix (NaN unless M is positive definite, and a NaN spreads to all
+    of this M); `"auto"` takes what was measured to be faster: for a single state of a robot with one root and at least
+    8 degrees of freedom the dense way (with a loop without square roots where M is not positive definite), else, and in
+    every batch, the sparse one. `pivot_floor` (), kg m^2: lower pivots are raised to it, as if M had more inertia there;
+    its derivatives are finite. (Not with `"dense"`.)
 
     **Returns:** `MassCholesky`. A matrix that is singular gives infinities or NaN in the pivots concerned and what
     hangs above them, no exception: see `MassCholesky.status`. In a batch only that element is hit.
@@ -147,7 +150,7 @@ def decompose(
     if pivot_floor is not None and method == "dense":
         raise InputError("pivot_floor: the dense method has no pivots to raise; use method='sparse'.")
     mass = M[tuple(plan(topology).entries)] if topology.nv else M.reshape(0)
-    return factor_entries(topology, mass, dense=method == "dense", pivot_floor=pivot_floor)
+    return factor_entries(topology, mass, method=method, pivot_floor=pivot_floor)
 
 
 def unknown_method(method: object) -> InputError:
@@ -156,13 +159,13 @@ def unknown_method(method: object) -> InputError:
 
 
 def factor_entries(
-    topology: Topology, mass: Float[Array, " entries"], *, dense: bool = False, pivot_floor: FloatLike | None = None
+    topology: Topology, mass: Float[Array, " entries"], *, method: str = "auto", pivot_floor: FloatLike | None = None
 ) -> MassCholesky:
     """The factor from the packed entries of M."""
     if topology.nv == 0:
         return MassCholesky(mass, mass, mass, topology)
     if pivot_floor is None:
-        upper, inverse = _factor(topology, dense, mass)
+        upper, inverse = _factor(topology, method, mass)
         return MassCholesky(mass, upper, inverse, topology)
     floor = check_shape("pivot_floor", pivot_floor, (), dtype=mass.dtype).astype(mass.dtype)
     upper, inverse, raised = _floored_factor(topology, mass, jax.lax.stop_gradient(floor))
@@ -179,9 +182,9 @@ def solve(factor: MassCholesky, y: FloatLike) -> Float[Array, "nv *columns"]:
         return y
     stored = jax.lax.stop_gradient((factor.upper, factor.inverse))
     return jax.lax.custom_linear_solve(
-        lambda x: _linear(elimination.mass_kernel, topology, (factor.mass,), x),
+        lambda x: _linear(_mass_kernel, topology, (factor.mass,), x),
         y,
-        lambda _, b: _linear(elimination.solve_kernel, topology, stored, b),
+        lambda _, b: _linear(_solve_kernel, topology, stored, b),
         symmetric=True,
     )
 
@@ -199,9 +202,9 @@ def factor_solve(tree_or_model: TopologyLike, M: FloatLike, y: FloatLike) -> Flo
     mass = M[tuple(plan(topology).entries)].astype(y.dtype)
     stored = jax.lax.stop_gradient(mass)
     return jax.lax.custom_linear_solve(
-        lambda x: _linear(elimination.mass_kernel, topology, (mass,), x),
+        lambda x: _linear(_mass_kernel, topology, (mass,), x),
         y,
-        lambda _, b: _linear(elimination.factor_solve_kernel, topology, (stored,), b),
+        lambda _, b: _linear(_factor_solve_kernel, topology, (stored,), b),
         symmetric=True,
     )
 
@@ -218,13 +221,13 @@ def Mv(tree_or_model: TopologyLike, M: FloatLike, v: FloatLike) -> Float[Array, 
     if v.size == 0:
         return v
     mass = M[tuple(plan(topology).entries)].astype(v.dtype)
-    return _linear(elimination.mass_kernel, topology, (mass,), v)
+    return _linear(_mass_kernel, topology, (mass,), v)
 
 
 def UDUtv(factor: MassCholesky, v: FloatLike) -> Float[Array, "nv *columns"]:
     """U D U^T v, that is M v from the factor. `v` (nv,) or (nv, k). Pinocchio: `UDUtv`."""
     v = _columns(factor, "v", v)
-    return v if v.size == 0 else _linear(elimination.product_kernel, factor.topology, (factor.upper, factor.inverse), v)
+    return v if v.size == 0 else _linear(_product_kernel, factor.topology, (factor.upper, factor.inverse), v)
 
 
 def Uv(factor: MassCholesky, v: FloatLike) -> Float[Array, "nv *columns"]:
@@ -267,6 +270,59 @@ def _columns(factor: MassCholesky, name: str, x: FloatLike) -> Array:
 # ---------------------------------------------------------------------------------------------------------------
 
 
+def _squeezed(arrays):
+    return tuple(None if x is None else x[..., 0] for x in arrays)
+
+
+def _mass_kernel(topology: Topology, mass: Stack, x: Stack) -> Stack:
+    if single_state.serves(topology, mass, x):
+        return jnp.matmul(symmetric(topology, mass[..., 0]), x[..., 0], precision="highest")[..., None]
+    return elimination.mass_kernel(topology, mass, x)
+
+
+def _solve_kernel(topology: Topology, upper: Stack, inverse: Stack, x: Stack) -> Stack:
+    if single_state.serves(topology, upper, inverse, x):
+        return single_state.solve(topology, *_squeezed((upper, inverse, x)))[..., None]
+    return elimination.solve_kernel(topology, upper, inverse, x)
+
+
+def _product_kernel(topology: Topology, upper: Stack, inverse: Stack, x: Stack) -> Stack:
+    if single_state.serves(topology, upper, inverse, x):
+        return single_state.product(topology, *_squeezed((upper, inverse, x)))[..., None]
+    return elimination.product_kernel(topology, upper, inverse, x)
+
+
+def _triangular_kernel(static: tuple[Topology, bool, bool], upper: Stack, x: Stack) -> Stack:
+    topology, transposed, inverse = static
+    if single_state.serves(topology, upper, x):
+        U = unit_upper(topology, upper[..., 0])
+        return single_state.triangular(U, x[..., 0], transposed, inverse)[..., None]
+    return elimination.triangular_kernel(static, upper, x)
+
+
+def _factor_kernel(static: tuple[Topology, bool], mass: Stack, floor: Stack | None):
+    topology, always_sparse = static
+    if not always_sparse and single_state.serves(topology, mass, floor):
+        result = single_state.factor(topology, mass[..., 0], None if floor is None else floor[0])
+        return tuple(None if x is None else x[..., None] for x in result)
+    return elimination.factor_kernel(topology, mass, floor)
+
+
+def _factor_solve_kernel(topology: Topology, mass: Stack, x: Stack) -> Stack:
+    if single_state.serves(topology, mass, x):
+        upper, inverse, _ = single_state.factor(topology, mass[..., 0], None)
+        return single_state.solve(topology, upper, inverse, x[..., 0])[..., None]
+    return elimination.factor_solve_kernel(topology, mass, x)
+
+
+def _tangent_kernel(topology: Topology, upper: Stack, inverse: Stack, held: Stack | None, dmass: Stack):
+    if single_state.serves(topology, upper, inverse, held, dmass):
+        result = single_state.tangent(topology, *_squeezed((upper, inverse, held, dmass)))
+        if result is not None:
+            return tuple(None if x is None else x[..., None] for x in result)
+    return elimination.tangent_kernel(topology, upper, inverse, held, dmass)
+
+
 class _Map:
     """A linear kernel of (*residuals, operands) as a hashable function of flat arrays."""
 
@@ -298,7 +354,7 @@ def _linear(kernel, static, residuals, x: Array) -> Array:
 def _triangular(factor: MassCholesky, v: FloatLike, transposed: bool) -> Array:
     v = _columns(factor, "v", v)
     static = (factor.topology, transposed, False)
-    return v if v.size == 0 else _linear(elimination.triangular_kernel, static, (factor.upper,), v)
+    return v if v.size == 0 else _linear(_triangular_kernel, static, (factor.upper,), v)
 
 
 def _triangular_solve(factor: MassCholesky, v: FloatLike, transposed: bool) -> Array:
@@ -309,10 +365,10 @@ def _triangular_solve(factor: MassCholesky, v: FloatLike, transposed: bool) -> A
 
     def substitute(transposed: bool):
         static = (topology, transposed, True)
-        return lambda _, b: _linear(elimination.triangular_kernel, static, (stored,), b)
+        return lambda _, b: _linear(_triangular_kernel, static, (stored,), b)
 
     return jax.lax.custom_linear_solve(
-        lambda x: _linear(elimination.triangular_kernel, (topology, transposed, False), (factor.upper,), x),
+        lambda x: _linear(_triangular_kernel, (topology, transposed, False), (factor.upper,), x),
         v,
         substitute(transposed),
         substitute(not transposed),
@@ -323,59 +379,45 @@ def _triangular_solve(factor: MassCholesky, v: FloatLike, transposed: bool) -> A
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def _sparse_factor(topology: Topology, mass: Array, floor: Array | None):
-    return elimination.factor_kernel(topology, mass, floor)
-
-
-_factor_p = batching.batch_last(_sparse_factor)
+_factor_p = batching.batch_last(_factor_kernel)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _factor(topology: Topology, dense: bool, mass: Array) -> tuple[Array, Array]:
-    if dense:
-        return _dense_factor(topology, mass)
-    upper, inverse, _ = _factor_p(topology, mass, None)
+def _factor(topology: Topology, method: str, mass: Array) -> tuple[Array, Array]:
+    if method == "dense":
+        return single_state.dense_factor(topology, mass)
+    upper, inverse, _ = _factor_p((topology, method in ("sparse", "ldl")), mass, None)
     return upper, inverse
 
 
 @_factor.defjvp
-def _factor_jvp(topology, dense, primals, tangents):
-    upper, inverse = _factor(topology, dense, *primals)
+def _factor_jvp(topology, method, primals, tangents):
+    upper, inverse = _factor(topology, method, *primals)
     du, dd = _linear_all(_tangent, topology, (upper, inverse), tangents[0])
     return (upper, inverse), (du, dd)
 
 
 def _tangent(topology, upper, inverse, dmass):
-    return elimination.tangent_kernel(topology, upper, inverse, None, dmass)[:2]
+    return _tangent_kernel(topology, upper, inverse, None, dmass)[:2]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _floored_factor(topology: Topology, mass: Array, floor: Array) -> tuple[Array, Array, Array]:
-    return _factor_p(topology, mass, floor)
+    return _factor_p((topology, False), mass, floor)
 
 
 @_floored_factor.defjvp
 def _floored_factor_jvp(topology, primals, tangents):
     upper, inverse, raised = _floored_factor(topology, *primals)
     held = jax.lax.stop_gradient((raised > 0).astype(raised.dtype))
-    tangent = _linear_all(elimination.tangent_kernel, topology, (upper, inverse, held), tangents[0])
+    tangent = _linear_all(_tangent_kernel, topology, (upper, inverse, held), tangents[0])
     return (upper, inverse, raised), tuple(tangent)
-
-
-def _dense_factor(topology: Topology, mass: Array) -> tuple[Array, Array]:
-    """Reversing rows and columns turns the order of elimination round: an ordinary Cholesky factor, which then has the
-    sparse pattern too, with exact zeros."""
-    order = plan(topology)
-    lower = jax.lax.linalg.cholesky(symmetric_matrix(topology, mass)[::-1, ::-1], symmetrize_input=False)
-    root = lower[::-1, ::-1]
-    scale = jnp.diagonal(root)
-    return (root / scale[None])[tuple(order.entries)], (1.0 / (scale * scale))[order.order]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _inverse(topology: Topology, mass: Array, upper: Array, inverse: Array) -> Array:
     nv = topology.nv
-    full = _linear(elimination.solve_kernel, topology, (upper, inverse), jnp.eye(nv, dtype=mass.dtype))
+    full = _linear(_solve_kernel, topology, (upper, inverse), jnp.eye(nv, dtype=mass.dtype))
     return jnp.where(np.triu(np.ones((nv, nv), bool)), full, full.T)
 
 
@@ -383,40 +425,5 @@ def _inverse(topology: Topology, mass: Array, upper: Array, inverse: Array) -> A
 def _inverse_jvp(topology, primals, tangents):
     # d M^{-1} = - M^{-1} dM M^{-1}
     inverse = _inverse(topology, *primals)
-    change = jnp.matmul(symmetric_matrix(topology, tangents[0]), inverse, precision="highest")
+    change = jnp.matmul(symmetric(topology, tangents[0]), inverse, precision="highest")
     return inverse, -jnp.matmul(inverse, change, precision="highest")
-
-
-# -- packed to dense
-# ---------------------------------------------------------------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=256)
-def _upper_table(topology: Topology) -> tuple[np.ndarray, int]:
-    """Where each entry of U is among the packed ones; the last two numbers stand for 0 and 1."""
-    order = plan(topology)
-    count = order.entries.shape[1]
-    table = np.full((topology.nv, topology.nv), count)
-    table[tuple(order.entries[:, order.strict])] = order.strict
-    np.fill_diagonal(table, count + 1)
-    return table, count
-
-
-@functools.lru_cache(maxsize=256)
-def _mass_table(topology: Topology) -> tuple[np.ndarray, int]:
-    order = plan(topology)
-    count = order.entries.shape[1]
-    table = np.full((topology.nv, topology.nv), count)
-    used = np.concatenate([order.strict, order.diagonal])
-    rows, columns = order.entries[:, used]
-    table[rows, columns] = table[columns, rows] = used
-    return table, count
-
-
-def _spread(packed: Array, table: np.ndarray, count: int, unit: bool = False) -> Array:
-    constants = jnp.asarray([0.0, 1.0] if unit else [0.0], packed.dtype)
-    return jnp.concatenate([packed[:count], constants])[table]
-
-
-def symmetric_matrix(topology: Topology, mass: Array) -> Array:
-    return _spread(mass, *_mass_table(topology))

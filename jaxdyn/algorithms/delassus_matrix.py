@@ -22,6 +22,7 @@ from jaxdyn.algorithms import cholesky
 from jaxdyn.algorithms.cholesky import MassCholesky
 from jaxdyn.algorithms.columns import wider
 from jaxdyn.algorithms.elimination import plan, triangular_kernel
+from jaxdyn.algorithms.single_state import symmetric
 from jaxdyn.algorithms.sparse_jacobian import SparseJacobian
 from jaxdyn.algorithms.topology import Topology
 from jaxdyn.math import batching
@@ -126,7 +127,7 @@ def _delassus_jvp(static, primals, tangents):
     full, d_full = (_full(static, v) for v in (values, d_values))
     x = cholesky.solve(factor, full.T)
     moved = jnp.matmul(d_full, x, precision="highest")
-    change = jnp.matmul(cholesky.symmetric_matrix(static.topology, d_factor.mass), x, precision="highest")
+    change = jnp.matmul(symmetric(static.topology, d_factor.mass), x, precision="highest")
     return _delassus(static, factor, values), moved + moved.T - jnp.matmul(x.T, change, precision="highest")
 
 
