@@ -86,14 +86,10 @@ class LinearConstraint(Constraint):
     b_upper: Any = eqx.field(default=None, converter=float_leaf)
 
     def _data(self, state):
-        return ConstraintData(
-            self.lower, self.upper, self.A_eq, self.b_eq, self.A_in, self.b_lower, self.b_upper
-        )
+        return ConstraintData(self.lower, self.upper, self.A_eq, self.b_eq, self.A_in, self.b_lower, self.b_upper)
 
 
-def bounds(
-    lower: FloatLike | None = None, upper: FloatLike | None = None, *, name: str = "bounds"
-) -> LinearConstraint:
+def bounds(lower: FloatLike | None = None, upper: FloatLike | None = None, *, name: str = "bounds") -> LinearConstraint:
     """lower <= x <= upper."""
     return _checked(LinearConstraint(lower, upper, name=name))
 
@@ -172,9 +168,7 @@ class TaskConstraint(Constraint):
         )
 
 
-def as_constraint(
-    thing: Any, lower_error: FloatLike | None = None, upper_error: FloatLike | None = None
-) -> Constraint:
+def as_constraint(thing: Any, lower_error: FloatLike | None = None, upper_error: FloatLike | None = None) -> Constraint:
     """A constraint from a task; a constraint stays what it is."""
     if isinstance(thing, Constraint):
         return thing
@@ -262,6 +256,4 @@ def aggregate(
     def joined(values):
         return jnp.concatenate(values) if values else None
 
-    return ConstraintData(
-        low, high, joined(A_eq), joined(b_eq), joined(A_in), joined(b_lower), joined(b_upper)
-    )
+    return ConstraintData(low, high, joined(A_eq), joined(b_eq), joined(A_in), joined(b_lower), joined(b_upper))

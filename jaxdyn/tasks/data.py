@@ -29,8 +29,9 @@ class TaskData(eqx.Module):
     part are the same cost.
     """
 
-    A: Float[Array, "rows n"] | None
-    b: Float[Array, " rows"] | None
+    # sizes that do not fit each other are found by `faults`
+    A: Float[Array, "rows columns"] | None
+    b: Float[Array, " b_rows"] | None
     c: Float[Array, " n"]
     W: Float[Array, "..."] | None = None
     hessian: HessianType = eqx.field(static=True, default=HessianType.UNKNOWN)
@@ -127,13 +128,13 @@ class ConstraintData(eqx.Module):
     inequality `b_lower <= A_in x <= b_upper`. What is absent is None; infinities are no bounds.
     """
 
-    lower: Float[Array, " n"] | None = None
-    upper: Float[Array, " n"] | None = None
-    A_eq: Float[Array, "equalities n"] | None = None
-    b_eq: Float[Array, " equalities"] | None = None
-    A_in: Float[Array, "rows n"] | None = None
-    b_lower: Float[Array, " rows"] | None = None
-    b_upper: Float[Array, " rows"] | None = None
+    lower: Float[Array, " lower_n"] | None = None
+    upper: Float[Array, " upper_n"] | None = None
+    A_eq: Float[Array, "equalities eq_n"] | None = None
+    b_eq: Float[Array, " b_equalities"] | None = None
+    A_in: Float[Array, "rows in_n"] | None = None
+    b_lower: Float[Array, " lower_rows"] | None = None
+    b_upper: Float[Array, " upper_rows"] | None = None
 
     @property
     def is_equality(self) -> bool:

@@ -190,7 +190,9 @@ def _strict(stack: StackData, n: int, dtype: Any, epsilon, options) -> Hierarchy
             rows.add(data.A_in, (data.b_lower, data.b_upper), binds)
         if i and data.has_bounds:
             none = jnp.full(n, jnp.inf, dtype)
-            rows.add(eye, (-none if data.lower is None else data.lower, none if data.upper is None else data.upper), binds)
+            rows.add(
+                eye, (-none if data.lower is None else data.lower, none if data.upper is None else data.upper), binds
+            )
 
     A_claims, A_eq, b_eq = claims.matrix(), equalities.matrix(), equalities.side(0)
     G, lower, upper = rows.matrix(), rows.side(0), rows.side(1)

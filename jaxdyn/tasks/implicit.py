@@ -114,9 +114,7 @@ def rule(_settings, arguments, tangents, output: Result) -> Result:
     ds_l = jnp.where(finite_l, _slack_change(dz_l, s_l, z_l, change - p.lower), 0.0)
     back = 1.0 / z_scale
     return Result(
-        Iterate(
-            dx, dy * by.A / by.cost, ds_l / by.rows, ds_u / by.rows, dz_l * back, dz_u * back
-        ),
+        Iterate(dx, dy * by.A / by.cost, ds_l / by.rows, ds_u / by.rows, dz_l * back, dz_u * back),
         jnp.zeros_like(output.status),
         jnp.zeros_like(output.iterations),
         jnp.zeros_like(output.residual),

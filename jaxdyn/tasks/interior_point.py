@@ -178,7 +178,7 @@ def _system(data: Data, weight: Stack, rho: float, delta: float, softest: float)
 class _Residuals(NamedTuple):
     dual: Stack
     equality: Stack
-    l: Stack  # noqa: E741
+    l: Stack
     u: Stack
     gap: Stack
     largest: Stack
@@ -201,7 +201,7 @@ def _residuals(data: Data, has_l, has_u, p: Iterate, smoothing) -> _Residuals:
     ax, cx = kkt.times(data.A, p.x), apply_rows(data, p.x)
     dual = px + data.q + ay + cz
     equality = ax - data.b
-    l = jnp.where(has_l, cx - p.s_l - data.lower, 0.0)  # noqa: E741
+    l = jnp.where(has_l, cx - p.s_l - data.lower, 0.0)
     u = jnp.where(has_u, cx + p.s_u - data.upper, 0.0)
     pairs_l, pairs_u = jnp.where(has_l, p.s_l * p.z_l, 0.0), jnp.where(has_u, p.s_u * p.z_u, 0.0)
     count = _count(has_l, has_u, dual.dtype)
@@ -212,9 +212,7 @@ def _residuals(data: Data, has_l, has_u, p: Iterate, smoothing) -> _Residuals:
     size_primal = 1.0 + _largest(ax) + _largest(p.x)
     largest = jnp.maximum(
         jnp.maximum(_largest(dual) / size_dual, _largest(equality) / size_primal),
-        jnp.maximum(
-            jnp.maximum(_largest(l), _largest(u)) / size_primal, jnp.maximum(_largest(off_l), _largest(off_u))
-        ),
+        jnp.maximum(jnp.maximum(_largest(l), _largest(u)) / size_primal, jnp.maximum(_largest(off_l), _largest(off_u))),
     )
     largest = jnp.where(jnp.isfinite(largest), largest, jnp.inf)
     return _Residuals(dual, equality, l, u, gap, largest)
@@ -352,7 +350,9 @@ def solve(settings: Settings, data: Data, start: Iterate | None, tolerance: Stac
         impossible = running & (best_residual > eps**0.375) & _impossible(data, has_l, has_u, moved)
         running = running & ~impossible
         impossible = impossible | carry.impossible
-        return _Carry(moved, best, best_residual, since, running, iterations, after, impossible, jnp.minimum(primal, dual))
+        return _Carry(
+            moved, best, best_residual, since, running, iterations, after, impossible, jnp.minimum(primal, dual)
+        )
 
     first = _Residuals(*(widen(leaf, width) for leaf in _residuals(data, has_l, has_u, p, smoothing)))
     zero = jnp.zeros((1, width), jnp.int32)
@@ -377,7 +377,9 @@ def _status(settings, data, carry, has_l, has_u, tolerance, eps):
     last = carry.point
 
     small = eps**0.375  # 1e-6 in float64, 3e-3 in float32
-    crossed = jnp.any(has_l & has_u & (data.lower > data.upper + 10 * eps * (1 + jnp.abs(data.upper))), axis=0, keepdims=True)
+    crossed = jnp.any(
+        has_l & has_u & (data.lower > data.upper + 10 * eps * (1 + jnp.abs(data.upper))), axis=0, keepdims=True
+    )
     reach = jnp.maximum(_largest(last.x), 1.0)
     cx = apply_rows(data, last.x) / reach
     allowed = jnp.all(jnp.where(has_u, cx <= small, True) & jnp.where(has_l, cx >= -small, True), axis=0, keepdims=True)
@@ -389,9 +391,7 @@ def _status(settings, data, carry, has_l, has_u, tolerance, eps):
         & (reach > 1e3)
     )
     broken = ~jnp.isfinite(carry.best_residual)
-    stopped = jnp.where(
-        carry.iterations >= settings.max_iterations, int(Status.MAX_ITERATIONS), int(Status.STALLED)
-    )
+    stopped = jnp.where(carry.iterations >= settings.max_iterations, int(Status.MAX_ITERATIONS), int(Status.STALLED))
     status = jnp.where(broken, int(Status.NON_FINITE), stopped)
     status = jnp.where(falls, int(Status.UNBOUNDED), status)
     status = jnp.where(carry.impossible, int(Status.INFEASIBLE), status)

@@ -65,7 +65,7 @@ def _padded_rows(stack: Stack, rows: int) -> Stack:
 
 def inverse(matrix: Stack) -> Stack:
     """Inverse of symmetric quasi-definite matrices, positive pivots first: (n, n, B) -> (n, n, B)."""
-    n, _, width = matrix.shape
+    n = matrix.shape[0]
     if n <= 2 * BLOCK:
         return spd_inverse(matrix[None])[0]
     count = -(-n // BLOCK)

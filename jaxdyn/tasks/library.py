@@ -16,7 +16,6 @@ from jaxdyn.math import so3
 from jaxdyn.model import integrate
 from jaxdyn.tasks.affine import Affine
 from jaxdyn.tasks.data import HessianType
-from jaxdyn.tasks.kkt import positive_inverse
 from jaxdyn.tasks.leaves import float_leaf
 from jaxdyn.tasks.motion import MotionTask
 from jaxdyn.tasks.state import RobotState, needs_robot
@@ -255,7 +254,11 @@ class CapturePointTask(MotionTask):
     def error(self, state):
         com = alg.center_of_mass(state.model, state.kin)[:2]
         speed = (alg.com_jacobian(state.model, state.kin) @ state.v)[:2]
-        return check_shape("reference", self.reference, (2,)).astype(com.dtype) - com - speed / self.omega.astype(com.dtype)
+        return (
+            check_shape("reference", self.reference, (2,)).astype(com.dtype)
+            - com
+            - speed / self.omega.astype(com.dtype)
+        )
 
     def jacobian(self, state):
         return alg.com_jacobian(state.model, state.kin)[:2]

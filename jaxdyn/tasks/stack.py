@@ -83,9 +83,7 @@ class Stack(eqx.Module):
     def evaluate(self, state: RobotState | None = None) -> StackData:
         """The stack in numbers, in this situation."""
         levels = tuple(level.evaluate(state) for level in self.levels)
-        local = tuple(
-            aggregate([c.evaluate(state) for c in level.all_constraints()]) for level in self.levels
-        )
+        local = tuple(aggregate([c.evaluate(state) for c in level.all_constraints()]) for level in self.levels)
         shared = aggregate([c.evaluate(state) for c in self.constraints])
         active = jnp.ones(len(levels), bool) if self.active is None else self.active
         sizes = {d.c.shape[0] for d in levels}

@@ -35,6 +35,7 @@ from jaxdyn.tasks.leaves import bool_leaf, checked_rows, float_leaf, not_negativ
 from jaxdyn.tasks.stack import Stack
 from jaxdyn.tasks.state import RobotState
 
+
 class Task(eqx.Module):
     """What all tasks share. Subclasses give `size` and `_terms`.
 
@@ -112,8 +113,8 @@ class Task(eqx.Module):
         if faults:
             raise InputError("; ".join(faults) + ".")
 
-    def reset(self, state: RobotState) -> Task:
-        """The task with its reference where the robot is now."""
+    def reset(self, state: RobotState | None = None) -> Task:
+        """The task with its reference where the robot is now; `NotImplementedError` if it has none."""
         raise NotImplementedError(f"{self.name}: a {type(self).__name__} has no reference to reset.")
 
     def diagnostics(self, state: RobotState | None = None) -> dict[str, Any]:
