@@ -7,6 +7,7 @@ Functions are pure and take one robot and one state; batch them with `jax.vmap`,
 from .algorithms import AccelerationDerivatives as AccelerationDerivatives
 from .algorithms import CentroidalDerivatives as CentroidalDerivatives
 from .algorithms import Configuration as Configuration
+from .algorithms import Constraints as Constraints
 from .algorithms import ForwardDynamicsDerivatives as ForwardDynamicsDerivatives
 from .algorithms import InverseDynamicsDerivatives as InverseDynamicsDerivatives
 from .algorithms import Kinematics as Kinematics
@@ -33,10 +34,15 @@ from .algorithms import com_jacobian_dot_v as com_jacobian_dot_v
 from .algorithms import com_velocity as com_velocity
 from .algorithms import compute_minv as compute_minv
 from .algorithms import configuration_from_pose as configuration_from_pose
+from .algorithms import constrain as constrain
+from .algorithms import constrained_acceleration as constrained_acceleration
+from .algorithms import constrained_solve as constrained_solve
+from .algorithms import contact_impulse as contact_impulse
 from .algorithms import contact_rotation as contact_rotation
 from .algorithms import coriolis_matrix as coriolis_matrix
 from .algorithms import crba as crba
 from .algorithms import delassus as delassus
+from .algorithms import delassus_block as delassus_block
 from .algorithms import dynamically_consistent_inverse as dynamically_consistent_inverse
 from .algorithms import forward_dynamics as forward_dynamics
 from .algorithms import forward_kinematics as forward_kinematics
@@ -59,6 +65,7 @@ from .algorithms import kinetic_energy as kinetic_energy
 from .algorithms import kinetic_energy_regressor as kinetic_energy_regressor
 from .algorithms import mechanical_energy as mechanical_energy
 from .algorithms import mechanical_power as mechanical_power
+from .algorithms import minv_jt as minv_jt
 from .algorithms import nonlinear_effects as nonlinear_effects
 from .algorithms import null_space_projector as null_space_projector
 from .algorithms import operational_space as operational_space
@@ -80,10 +87,12 @@ from .algorithms import sparse_point_jacobian_dot as sparse_point_jacobian_dot
 from .algorithms import sparse_relative_jacobian as sparse_relative_jacobian
 from .algorithms import sparse_rotational_jacobian as sparse_rotational_jacobian
 from .algorithms import sparse_rotational_jacobian_dot as sparse_rotational_jacobian_dot
+from .algorithms import stack_rows as stack_rows
 from .algorithms import static_torque as static_torque
 from .algorithms import subtree_centers_of_mass as subtree_centers_of_mass
 from .algorithms import subtree_com_velocities as subtree_com_velocities
 from .algorithms import subtree_masses as subtree_masses
+from .algorithms import transposed_sum as transposed_sum
 from .contact import Brush as Brush
 from .contact import CompliantContact as CompliantContact
 from .contact import ConstrainedMotion as ConstrainedMotion

@@ -56,8 +56,15 @@ from jaxdyn.algorithms.kinematics_derivatives import VelocityDerivatives as Velo
 from jaxdyn.algorithms.kinematics_derivatives import frame_acceleration_derivatives as frame_acceleration_derivatives
 from jaxdyn.algorithms.kinematics_derivatives import frame_velocity_derivatives as frame_velocity_derivatives
 from jaxdyn.algorithms.mass_matrix import crba as crba
+from jaxdyn.algorithms.operational_space import Constraints as Constraints
+from jaxdyn.algorithms.operational_space import constrain as constrain
+from jaxdyn.algorithms.operational_space import constrained_acceleration as constrained_acceleration
+from jaxdyn.algorithms.operational_space import constrained_solve as constrained_solve
+from jaxdyn.algorithms.operational_space import contact_impulse as contact_impulse
 from jaxdyn.algorithms.operational_space import delassus as delassus
+from jaxdyn.algorithms.operational_space import delassus_block as delassus_block
 from jaxdyn.algorithms.operational_space import dynamically_consistent_inverse as dynamically_consistent_inverse
+from jaxdyn.algorithms.operational_space import minv_jt as minv_jt
 from jaxdyn.algorithms.operational_space import null_space_projector as null_space_projector
 from jaxdyn.algorithms.operational_space import operational_space_inertia as operational_space_inertia
 from jaxdyn.algorithms.regressor import body_regressor as body_regressor
