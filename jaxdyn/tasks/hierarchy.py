@@ -9,6 +9,9 @@ them in a loop.
 
 Source: Kanoun, Lamiraux and Wieber, Kinematic control of redundant manipulators: generalizing the task-priority
 framework to inequality task, IEEE T-RO 2011.
+
+Without inequalities a level takes one Newton step: its optimality conditions are one linear system in the null space
+of the levels above it.
 """
 
 from __future__ import annotations
@@ -21,14 +24,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxdyn.errors import FloatLike, InputError, Status, check_shape, unknown_name
+from jaxdyn.errors import FloatLike, Status, check_shape, unknown_name
 from jaxdyn.tasks.data import TaskData
-from jaxdyn.tasks.kkt import positive_inverse
 from jaxdyn.tasks.qp import QP, solve_qp
 from jaxdyn.tasks.stack import Stack, StackData
 from jaxdyn.tasks.state import RobotState
 
-MODES = ("strict", "soft", "nullspace")
+MODES = ("strict", "soft")
 
 
 class HierarchySolution(eqx.Module):
@@ -58,7 +60,6 @@ def solve_hierarchy(
     *,
     mode: str = "strict",
     epsilon: FloatLike | None = None,
-    damping: FloatLike = 1e-4,
     elastic: FloatLike | None = None,
     tolerance: FloatLike | None = None,
     smoothing: FloatLike = 0.0,
@@ -68,12 +69,10 @@ def solve_hierarchy(
 
     **Main arguments:** `stack`: a `Stack`, a task (one level), or a `StackData`; `state`: see `robot_state`, None if no
     task needs a robot; `mode`: `"strict"`: each level exactly before the next; `"soft"`: one program whose cost is the
-    sum of all levels, weighed by their W; `"nullspace"`: strict, for stacks without any constraint: no program, but
-    damped projections in closed form, the fastest. Tasks added with `+` share a level and are weighed in every mode.
+    sum of all levels, weighed by their W. Tasks added with `+` share a level and are weighed in every mode.
 
     **Other arguments:** `epsilon`: added to the diagonal of every Hessian (default 4.4e-11 in float64, 1e-6 in
-    float32): chooses the smallest x where tasks leave x free; `damping` of the null-space mode: singular directions
-    below it are not moved in; `elastic`, `tolerance`, `smoothing`, `max_iterations`: see `solve_qp`.
+    float32): chooses the smallest x where tasks leave x free; `elastic`, `tolerance`, `smoothing`, `max_iterations`: see `solve_qp`.
 
     **Returns:** `HierarchySolution`. If a level fails, `status` says why, and lower levels start from what the level
     above it gave.
@@ -93,8 +92,6 @@ def solve_hierarchy(
     options = {"elastic": elastic, "tolerance": tolerance, "smoothing": smoothing, "max_iterations": max_iterations}
     if mode == "soft":
         return _soft(stack, n, dtype, epsilon, options)
-    if mode == "nullspace":
-        return _nullspace(stack, n, dtype, check_shape("damping", damping, (), dtype=dtype))
     return _strict(stack, n, dtype, epsilon, options)
 
 
@@ -236,32 +233,3 @@ def _strict(stack: StackData, n: int, dtype: Any, epsilon, options) -> Hierarchy
     else:
         (x, _), out = jax.lax.scan(level, start, each)
     return _result(stack, x, *out)
-
-
-def _nullspace(stack: StackData, n: int, dtype: Any, damping) -> HierarchySolution:
-    """x += N A^T K (b - A x) with K = (A N A^T + damping^2 W^-1)^-1, and the projector N reduced by N A^T K A N. The
-    damped inverse of a singular value s of sqrt(W) A is s / (s^2 + damping^2): smooth where rank is lost."""
-    from_constraints = (stack.shared, *stack.local)
-    if any(d.has_bounds or d.is_constraint for d in from_constraints):
-        raise InputError("mode='nullspace' knows no constraints: use mode='strict'.")
-    x, N, out = jnp.zeros(n, dtype), jnp.eye(n, dtype=dtype), []
-    for level, on in zip(stack.levels, stack.active, strict=True):
-        if level.A.shape[0] == 0:
-            raise InputError("mode='nullspace' knows no linear costs: use mode='strict'.")
-        W = 0.5 * (level.weight + level.weight.T)
-        floor = jnp.finfo(dtype).eps * (1.0 + jnp.max(jnp.abs(W)))
-        softness = damping**2 * positive_inverse(W + floor * jnp.eye(W.shape[0], dtype=dtype))
-        A = jnp.where(on, level.A, 0.0)
-        AN = A @ N
-        step = AN.T @ positive_inverse(AN @ AN.T + softness)
-        for _ in range(2):
-            x = x + step @ (level.b - A @ x)
-        # squared: what damping leaves of the rows in N would be amplified by the next level's 1 / damping
-        N = N - step @ AN
-        N = N @ N.T
-        out.append(x)
-    count = len(stack.levels)
-    zero = jnp.zeros(count, jnp.int32)
-    finite = jnp.isfinite(jnp.stack(out)).all(axis=1)
-    status = jnp.where(finite, zero, int(Status.NON_FINITE))
-    return _result(stack, x, jnp.stack(out), status, zero)

@@ -137,7 +137,7 @@ def _step(stack: Stack, state: RobotState, damping, limit, mode: str, max_iterat
     extra: Task = GenericTask(jnp.eye(nv, dtype=dtype), jnp.zeros(nv, dtype), weight=damping, name="damping")
     if stack.regularisation is not None:
         extra = stack.regularisation + extra
-    damped = stack if mode == "nullspace" else stack.with_regularisation(extra)
+    damped = stack.with_regularisation(extra)
     solution = solve_hierarchy(damped, state, mode=mode, max_iterations=max_iterations)
     largest = jnp.max(jnp.abs(solution.x), initial=0.0)
     return jnp.where(largest > limit, limit / jnp.where(largest > 0, largest, 1.0), 1.0) * solution.x, solution

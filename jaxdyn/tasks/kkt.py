@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from jaxdyn.math import batching
 from jaxdyn.math.stacked import Stack, spd_inverse, total, widest
@@ -128,12 +127,3 @@ def _same(*stacks):
 def differentiable_inverse(matrix: Stack) -> Stack:
     """`inverse` with a derivative of every order, for use in the rules of other kernels: (n, n, B)."""
     return batching.call(_inverse_kernel, _inverse_rule, None, matrix)
-
-
-_single = batching.batch_last(_inverse_kernel, _inverse_rule)
-
-
-def positive_inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Inverse of one symmetric positive definite matrix, batch first; derivatives of every order."""
-    scale = jax.lax.stop_gradient(1.0 / jnp.sqrt(jnp.diagonal(matrix)))
-    return _single(None, matrix * scale[:, None] * scale[None]) * scale[:, None] * scale[None]
