@@ -24,7 +24,7 @@ from jaxdyn.systems.sharding import check_mesh, lay_out, split_over_devices
 from jaxdyn.systems.system import Input
 
 # Environments in one tile on a CPU: the working set of a step then stays in the cache; see jaxdyn.math.batching.
-TILE = 120
+TILE = 56
 
 
 class Progress(NamedTuple):
