@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from evaluations import quick_jit, robot
-from oracles import states
+from random_trees import random_model
 
 from jaxdyn.algorithms import center_of_mass, forward_kinematics, frame_pose
 from jaxdyn.errors import InputError, UnknownNameError
@@ -31,16 +31,24 @@ from jaxdyn.functions.implicit import Gap
 from jaxdyn.math import so3
 from jaxdyn.math.lie_space import LieSpace
 from jaxdyn.math.se3 import SE3
-from jaxdyn.model import load
+from jaxdyn.model import integrate, load, neutral, random_configuration
 
 PLACED = SE3(so3.exp(jnp.array([0.2, -0.4, 0.9])), jnp.array([0.1, 0.3, -0.2]))
 SQUARE = np.array([(0.0, 0, 0), (2, 0, 0.5), (2, 2, 0.5), (0, 2, 0)])
 
 
+@functools.cache
+def model_of(name):
+    """ "small": joints of all six types; "floating": a floating base with a few joints on two branches."""
+    if name == "small":
+        return robot("small")
+    return random_model(5, 3, root="floating", fixed=0.0, dtype=jnp.float64)
+
+
 def functions(model):
-    """Every function once, on a robot with joints of all types; frames in different branches where there are."""
-    a, b, c = model.frame_names[-1], model.frame_names[0], model.frame_names[model.n_bodies // 2]
-    neutral = jnp.asarray(states(model)["q"][0])
+    """Every function once; frames on different branches where there are."""
+    a, b, c = model.body_names[-1], model.body_names[0], model.body_names[model.n_bodies // 2]
+    posture = random_configuration(model, jax.random.key(9))
     return {
         "position": Position(model, a, jnp.array([0.1, 0.2, 0.3]), PLACED),
         "orientation": Orientation(model, a, PLACED, PLACED),
@@ -53,26 +61,39 @@ def functions(model):
         "com in a frame": CenterOfMass(model, a, PLACED),
         "distance": PointDistance(model, a, [0.1, 0.0, 0.0], c, [0.0, 0.3, 0.1]),
         "com from a polygon": CenterOfMassDistance(model, (c, SQUARE[[0, 1, 3]])),
-        "posture": Posture(model, neutral, mask=[True] * model.nv),
+        "posture": Posture(model, posture, mask=[True] * model.nv),
     }
 
 
+NAMES = list(functions(model_of("floating")))
+
+
 @functools.cache
-def evaluated():
-    model = robot("small")
-    q = np.asarray(states(model)["q"])
+def evaluated(name):
+    model = model_of(name)
+    q = jax.vmap(lambda key: random_configuration(model, key))(jax.random.split(jax.random.key(1), 4))
+    q = np.concatenate([q, neutral(model)[None]])
     parts = functions(model)
     together = FunctionSet(list(parts.values()))
 
+    ways = np.random.default_rng(4).normal(size=(3, model.nv))
+    checked = together if name == "small" else parts["relative"]
+
     def everything(model, q):
         value, jacobian = together.value_and_jacobian(q)
-        return value, jacobian, automatic_jacobian(together, q), together.finite_difference_central(q)
+        # differences along a few directions, on the manifold
+        points = jax.vmap(lambda v: together.value(integrate(model, q, v)))(np.concatenate([ways, -ways]) * 1e-5)
+        space = together.output_space
+        moved = space.minus(points, jnp.broadcast_to(value, points.shape))
+        differences = (moved[:3] - moved[3:]) / 2e-5
+        return value, jacobian, automatic_jacobian(checked, q), differences
 
-    return model, q, parts, together, jax.tree.map(np.asarray, quick_jit(jax.vmap(everything, (None, 0)))(model, q))
+    results = quick_jit(jax.vmap(everything, (None, 0)))(model, q)
+    return model, q, parts, ways, jax.tree.map(np.asarray, results)
 
 
 def _rows(which):
-    _, _, parts, _, _ = evaluated()
+    parts = functions(model_of("floating"))
     start = start_v = 0
     for name, f in parts.items():
         end, end_v = start + f.output_size, start_v + f.output_derivative_size
@@ -82,35 +103,46 @@ def _rows(which):
     raise AssertionError(which)
 
 
-def value_of(which):
-    return evaluated()[-1][0][:, _rows(which)[0]]
+every_robot = pytest.mark.parametrize("robot", ["floating", pytest.param("small", marks=pytest.mark.slow)])
+every_function = pytest.mark.parametrize("which", NAMES)
 
 
-every_function = pytest.mark.parametrize("which", list(functions(robot("small"))))
-
-
-@every_function
-def test_the_jacobian_is_that_of_automatic_differentiation_and_of_differences(which):
-    *_, (_, jacobian, automatic, differences) = evaluated()
+def _posture_rows(robot, which):
+    """The posture comes last, and has as many rows as the robot degrees of freedom."""
     rows = _rows(which)[1]
-    scale = np.maximum(1, np.abs(automatic[:, rows]).max())
-    np.testing.assert_allclose(jacobian[:, rows], automatic[:, rows], atol=1e-11 * scale)
-    np.testing.assert_allclose(jacobian[:, rows], differences[:, rows], atol=1e-6 * scale)
+    return slice(rows.start, rows.start + model_of(robot).nv) if which == "posture" else rows
 
 
+@every_robot
 @every_function
-def test_inactive_columns_are_zero_and_active_ones_are_not(which):
-    _, _, parts, _, (_, jacobian, *_) = evaluated()
+def test_the_jacobian_is_that_of_differences(robot, which):
+    *_, ways, (_, jacobian, _, differences) = evaluated(robot)
+    rows = _posture_rows(robot, which)
+    wanted = np.einsum("nij,kj->nki", jacobian[:, rows], ways)
+    np.testing.assert_allclose(differences[:, :, rows], wanted, atol=1e-7 * np.maximum(1, np.abs(wanted).max()))
+
+
+@every_robot
+def test_the_jacobian_is_that_of_automatic_differentiation(robot):
+    *_, (_, jacobian, automatic, _) = evaluated(robot)
+    rows = slice(None) if robot == "small" else _rows("relative")[1]
+    np.testing.assert_allclose(automatic, jacobian[:, rows], atol=1e-11 * np.maximum(1, np.abs(automatic).max()))
+
+
+@every_robot
+@every_function
+def test_inactive_columns_are_zero_and_active_ones_are_not(robot, which):
+    _, _, parts, _, (_, jacobian, *_) = evaluated(robot)
     active = parts[which].active_derivative_parameters
-    moved = np.abs(jacobian[:, _rows(which)[1]]).max(axis=(0, 1)) > 1e-9
+    moved = np.abs(jacobian[:, _posture_rows(robot, which)]).max(axis=(0, 1)) > 1e-9
     assert not (moved & ~active).any()
     if which not in ("com from a polygon", "com in a frame", "distance"):
-        assert (moved == active).mean() > 0.6
+        assert (moved == active).mean() > 0.5
 
 
 def test_values_are_those_of_the_poses():
-    model, q, parts, _, _ = evaluated()
-    a, c = model.frame_names[-1], model.frame_names[model.n_bodies // 2]
+    model, q, parts, _, (values, *_) = evaluated("floating")
+    a, c = model.body_names[-1], model.body_names[model.n_bodies // 2]
 
     def poses(q):
         kin = forward_kinematics(model, q)
@@ -126,7 +158,7 @@ def test_values_are_those_of_the_poses():
         }
 
     for name, wanted in quick_jit(jax.vmap(poses))(q).items():
-        np.testing.assert_allclose(value_of(name), wanted, atol=1e-10)
+        np.testing.assert_allclose(values[:, _rows(name)[0]], wanted, atol=1e-10)
     assert parts["masked"].rows == (1, 3, 5)
 
 
