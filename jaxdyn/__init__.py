@@ -63,6 +63,8 @@ from .algorithms import joint_friction_torque as joint_friction_torque
 from .algorithms import joint_torque_regressor as joint_torque_regressor
 from .algorithms import kinetic_energy as kinetic_energy
 from .algorithms import kinetic_energy_regressor as kinetic_energy_regressor
+from .algorithms import mass_cholesky as mass_cholesky
+from .algorithms import mass_solve as mass_solve
 from .algorithms import mechanical_energy as mechanical_energy
 from .algorithms import mechanical_power as mechanical_power
 from .algorithms import minv_jt as minv_jt

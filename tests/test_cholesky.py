@@ -750,3 +750,51 @@ def test_as_an_operator_of_lineax():
     assert lx.is_positive_semidefinite(operator)
     np.testing.assert_allclose(operator.as_matrix(), M, atol=1e-14)
     np.testing.assert_allclose(factor.as_lineax(inverse=True).mv(jnp.asarray(M[0])), np.eye(5)[0], atol=1e-12)
+
+
+# -- straight from a configuration
+# ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_factor_straight_from_a_configuration():
+    model = robot("small")
+    inputs = states(model, 3)
+
+    def compute(model, q, y):
+        direct, whole = alg.mass_cholesky(model, q), cholesky.decompose(model, alg.crba(model, q))
+        both = {"mass_solve": (alg.mass_solve(model, q, y), cholesky.solve(whole, y))}
+        both["factor_solve"] = (cholesky.factor_solve(model, alg.crba(model, q), y), both["mass_solve"][1])
+        both |= {name: (getattr(direct, name), getattr(whole, name)) for name in ("U", "D", "M", "log_det")}
+        return both
+
+    for name, (found, wanted) in quick_jit(jax.vmap(compute, (None, 0, 0)))(model, inputs["q"], inputs["tau"]).items():
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-10 * np.abs(wanted).max(), err_msg=name)
+
+
+@pytest.mark.slow
+def test_derivatives_of_a_solve_straight_from_a_configuration():
+    model = robot("small")
+    inputs = jax.tree.map(lambda x: x[0], states(model, 2))
+    q, y = inputs["q"], inputs["tau"]
+    whole = lambda q: cholesky.solve(cholesky.decompose(model, alg.crba(model, q)), y)  # noqa: E731
+    for mode in (jax.jacfwd, jax.jacrev):
+        found = quick_jit(mode(lambda q: alg.mass_solve(model, q, y)))(q)
+        wanted = quick_jit(jax.jacfwd(whole))(q)
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-10 * np.abs(wanted).max())
+
+
+def test_a_robot_whose_joints_follow_others_has_no_zeros_between_them():
+    leaf = '<inertial><origin xyz="0 .1 .2"/><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    joint = lambda name, child, more="": (  # noqa: E731
+        f'<joint name="{name}" type="revolute"><origin xyz="0 0 .1"/><parent link="base"/><child link="{child}"/><axis xyz="1 0 0"/>'
+        f'<limit lower="-1" upper="1" effort="1" velocity="1"/>{more}</joint>'
+    )
+    parts = "".join(f'<link name="{n}">{leaf}</link>' for n in "abc") + joint("ja", "a") + joint("jb", "b")
+    text = f'<robot name="g"><link name="base"/>{parts}{joint("jc", "c", """<mimic joint="ja" multiplier="2"/>""")}</robot>'
+    model = from_urdf(text, dtype=jnp.float64)
+    assert model.nv == 2
+    assert topology_of(model).parents == (-1, -1) or topology_of(model).parents == (-1, 0)
+    q = jnp.array([0.1, 0.2])
+    M = np.asarray(alg.crba(model, q))
+    for x in (alg.mass_solve(model, q, jnp.ones(2)), cholesky.solve(alg.mass_cholesky(model, q), jnp.ones(2))):
+        np.testing.assert_allclose(M @ x, np.ones(2), rtol=1e-12)

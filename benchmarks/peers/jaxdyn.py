@@ -82,10 +82,10 @@ def functions(model: jaxdyn.Model, order: Order, job: Job) -> dict[str, Function
     if hasattr(jaxdyn, "cholesky"):
 
         def mass_solve(model, q, tau):
-            return jaxdyn.cholesky.solve(jaxdyn.cholesky.decompose(model, jaxdyn.crba(model, q)), tau)
+            return jaxdyn.mass_solve(model, q, tau)
 
         def factor_solve(model, mass, tau):
-            return jaxdyn.cholesky.solve(jaxdyn.cholesky.decompose(model, mass), tau)
+            return jaxdyn.cholesky.factor_solve(model, mass, tau)
 
         mass = np.asarray(jax.jit(jax.vmap(jaxdyn.crba, (None, 0)))(model, q))
         made["mass_solve"] = Function(mass_solve, (q, tau), order.vector_back, shared)

@@ -55,6 +55,8 @@ from jaxdyn.algorithms.kinematics_derivatives import AccelerationDerivatives as 
 from jaxdyn.algorithms.kinematics_derivatives import VelocityDerivatives as VelocityDerivatives
 from jaxdyn.algorithms.kinematics_derivatives import frame_acceleration_derivatives as frame_acceleration_derivatives
 from jaxdyn.algorithms.kinematics_derivatives import frame_velocity_derivatives as frame_velocity_derivatives
+from jaxdyn.algorithms.mass_factor import mass_cholesky as mass_cholesky
+from jaxdyn.algorithms.mass_factor import mass_solve as mass_solve
 from jaxdyn.algorithms.mass_matrix import crba as crba
 from jaxdyn.algorithms.operational_space import Constraints as Constraints
 from jaxdyn.algorithms.operational_space import constrain as constrain

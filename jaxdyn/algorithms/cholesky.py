@@ -181,12 +181,7 @@ def solve(factor: MassCholesky, y: FloatLike) -> Float[Array, "nv *columns"]:
     if y.size == 0:
         return y
     stored = jax.lax.stop_gradient((factor.upper, factor.inverse))
-    return jax.lax.custom_linear_solve(
-        lambda x: _linear(_mass_kernel, topology, (factor.mass,), x),
-        y,
-        lambda _, b: _linear(_solve_kernel, topology, stored, b),
-        symmetric=True,
-    )
+    return implicit_solve(topology, factor.mass, _solve_kernel, topology, stored, y)
 
 
 def factor_solve(tree_or_model: TopologyLike, M: FloatLike, y: FloatLike) -> Float[Array, "nv *columns"]:
@@ -200,13 +195,7 @@ def factor_solve(tree_or_model: TopologyLike, M: FloatLike, y: FloatLike) -> Flo
     if y.size == 0:
         return y
     mass = M[tuple(plan(topology).entries)].astype(y.dtype)
-    stored = jax.lax.stop_gradient(mass)
-    return jax.lax.custom_linear_solve(
-        lambda x: _linear(_mass_kernel, topology, (mass,), x),
-        y,
-        lambda _, b: _linear(_factor_solve_kernel, topology, (stored,), b),
-        symmetric=True,
-    )
+    return implicit_solve(topology, mass, factor_solve_kernel, topology, (jax.lax.stop_gradient(mass),), y)
 
 
 def Mv(tree_or_model: TopologyLike, M: FloatLike, v: FloatLike) -> Float[Array, "nv *columns"]:
@@ -308,7 +297,8 @@ def _factor_kernel(static: tuple[Topology, bool], mass: Stack, floor: Stack | No
     return elimination.factor_kernel(topology, mass, floor)
 
 
-def _factor_solve_kernel(topology: Topology, mass: Stack, x: Stack) -> Stack:
+def factor_solve_kernel(topology: Topology, mass: Stack, x: Stack) -> Stack:
+    """M^{-1} x from the packed M."""
     if single_state.serves(topology, mass, x):
         upper, inverse, _ = single_state.factor(topology, mass[..., 0], None)
         return single_state.solve(topology, upper, inverse, x[..., 0])[..., None]
@@ -339,6 +329,17 @@ class _Map:
         kernel, static = self._key
         result = kernel(static, *arrays)
         return result if isinstance(result, tuple) else (result,)
+
+
+def implicit_solve(topology: Topology, mass: Array, kernel, static, stored: tuple[Array, ...], y: Array) -> Array:
+    """x = M^{-1} y by a linear kernel of (*stored, y), differentiated as the solution of M x = y with the packed entries
+    `mass`; `stored` is not differentiated."""
+    return jax.lax.custom_linear_solve(
+        lambda x: _linear(_mass_kernel, topology, (mass,), x),
+        y,
+        lambda _, b: _linear(kernel, static, stored, b),
+        symmetric=True,
+    )
 
 
 def _linear_all(kernel, static, residuals, x: Array) -> list[Array]:
