@@ -43,7 +43,7 @@ def test_the_map_takes_velocities_to_the_momentum(name):
 
 @pytest.fixture(scope="module")
 def one_state():
-    model = robot("tree2")
+    model = robot("small")
     s = {name: x[0] for name, x in states(model).items()}
     return model, s, forward_kinematics(model, s["q"], s["v"])
 

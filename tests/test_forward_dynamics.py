@@ -27,27 +27,29 @@ def test_accelerations_agree_with_pinocchio(name, dtype, tolerance):
 
 @every_robot_in_both_precisions
 def test_accelerations_solve_the_equations_of_motion(name, dtype, tolerance):
-    """The residual of the oracle's equations at our accelerations, relative to the torques."""
+    """The residual of the oracle's equations at our accelerations, relative to the terms `|M| |a|` that cancel in them:
+    the rounding of the accelerations themselves leaves as much."""
     result = evaluate(name, dtype)
     q, v, wrenches = (result.inputs[x] for x in ("q", "v", "wrenches"))
     a = result["aba_derivatives", "a"]
     torques = np.stack([result.oracle.rnea(*x) for x in zip(q, v, a, wrenches, strict=True)])
-    check(torques, result.inputs["tau"], tolerance)
+    inertia = np.stack([np.abs(result.oracle.mass_matrix(x)) @ np.abs(y) for x, y in zip(q, a, strict=True)])
+    np.testing.assert_allclose(torques, result.inputs["tau"], rtol=0, atol=tolerance * inertia.max())
 
 
 @pytest.fixture(scope="module")
 def one_state():
-    model = robot("tree2")
+    model = robot("small")
     return model, {name: x[1] for name, x in states(model).items()}
 
 
 def test_accelerations_and_inverse_agree_with_pinocchio_outside_of_jit_and_vmap(one_state):
     model, s = one_state
     q, v, tau, wrenches = s["q"], s["v"], s["tau"], s["wrenches"]
-    check(aba(model, q, v, tau), oracle("tree2").aba(q, v, tau), 1e-11)
-    check(aba(model, q, v, tau, wrenches), oracle("tree2").aba(q, v, tau, wrenches), 1e-11)
-    check(aba(model, q, v, tau, wrenches), evaluate("tree2")["aba_derivatives", "a"][1], 1e-12)
-    check(compute_minv(model, q), oracle("tree2").minv(q), 1e-12)
+    check(aba(model, q, v, tau), oracle("small").aba(q, v, tau), 1e-11)
+    check(aba(model, q, v, tau, wrenches), oracle("small").aba(q, v, tau, wrenches), 1e-11)
+    check(aba(model, q, v, tau, wrenches), evaluate("small")["aba_derivatives", "a"][1], 1e-12)
+    check(compute_minv(model, q), oracle("small").minv(q), 1e-12)
     np.testing.assert_array_equal(forward_dynamics(model, q, v, tau), aba(model, q, v, tau))
 
 

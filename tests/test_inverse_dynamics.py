@@ -44,17 +44,17 @@ def test_generalised_forces_of_wrenches_agree_with_pinocchio(name, dtype, tolera
 
 @pytest.fixture(scope="module")
 def one_state():
-    model = robot("tree2")
+    model = robot("small")
     return model, {name: x[1] for name, x in states(model).items()}
 
 
 def test_the_parts_agree_with_pinocchio_outside_of_jit_and_vmap(one_state):
     model, s = one_state
-    there = oracle("tree2")
+    there = oracle("small")
     q, v, a, wrenches = s["q"], s["v"], s["a"], s["wrenches"]
     check(rnea(model, q, v, a), there.rnea(q, v, a), 1e-12)
     check(rnea(model, q, v, a, wrenches), there.rnea(q, v, a, wrenches), 1e-12)
-    check(rnea(model, q, v, a, wrenches), evaluate("tree2")["rnea"][1], 1e-13)
+    check(rnea(model, q, v, a, wrenches), evaluate("small")["rnea"][1], 1e-13)
     check(nonlinear_effects(model, q, v), there.rnea(q, v, 0 * v), 1e-12)
     check(gravity_torque(model, q), there.rnea(q, 0 * v, 0 * v), 1e-12)
 

@@ -51,10 +51,10 @@ def test_bodies_and_frames_are_where_pinocchio_has_them_and_move_as_there(name, 
 @pytest.fixture(scope="module")
 def one_state():
     """A robot of every joint type in one state, not batched, not jitted; the same numbers in the oracle."""
-    model = robot("tree2")
+    model = robot("small")
     state = {name: x[0] for name, x in states(model).items()}
     kin = forward_kinematics(model, state["q"], state["v"], state["a"])
-    return model, state, kin, oracle("tree2").kinematics(state["q"], state["v"], state["a"])
+    return model, state, kin, oracle("small").kinematics(state["q"], state["v"], state["a"])
 
 
 def test_all_frames_agree_with_pinocchio_outside_of_jit_and_vmap(one_state):
@@ -73,7 +73,7 @@ def test_all_frames_agree_with_pinocchio_outside_of_jit_and_vmap(one_state):
 def test_eager_jitted_and_batched_calls_agree(one_state):
     model, state, kin, _ = one_state
     jitted = jax.jit(forward_kinematics)(model, state["q"], state["v"], state["a"])
-    batched = evaluate("tree2")
+    batched = evaluate("small")
     for part in ("rotation", "translation", "twist", "acceleration"):
         check(getattr(jitted, part), getattr(kin, part), 1e-13, part)
     check(batched["rotation"][0], kin.rotation, 1e-13)
@@ -100,7 +100,7 @@ def test_parts_that_were_not_asked_for_are_absent():
 
 def test_twists_and_accelerations_are_time_derivatives():
     """Along q(t) = q + v t + a t^2 / 2 in the group of the configurations, to second order at t = 0."""
-    model = robot("tree2")
+    model = robot("small")
     state = {name: x[0] for name, x in states(model).items()}
     frame = model.frame_names[-1]
 
@@ -118,7 +118,7 @@ def test_twists_and_accelerations_are_time_derivatives():
     w = rotation.T @ spin
     check(velocity, mixed[:3], 1e-12)
     check(jnp.stack([w[2, 1], w[0, 2], w[1, 0]]), local[3:], 1e-12)
-    result = evaluate("tree2")
+    result = evaluate("small")
     for rate, representation in zip(rates, Representation, strict=True):
         check(rate, result["acceleration", frame, representation][0], 1e-11, representation)
 
@@ -170,7 +170,7 @@ def test_a_robot_without_joints_has_empty_kinematics():
 
 
 def test_the_length_of_a_quaternion_does_not_matter():
-    model = robot("tree2")
+    model = robot("small")
     q = states(model)["q"][0]
     scales = np.ones(model.nq)
     for start, kind in zip(model.tree.q_offset, model.tree.joint_types, strict=True):

@@ -32,7 +32,7 @@ def test_mass_matrices_are_symmetric_positive_definite_and_zero_between_branches
 
 @pytest.fixture(scope="module")
 def one_state():
-    model = robot("tree2")
+    model = robot("small")
     return model, {name: x[0] for name, x in states(model).items()}
 
 
@@ -47,7 +47,7 @@ def test_eager_jitted_and_batched_calls_agree(one_state):
     model, s = one_state
     eager = crba(model, s["q"])
     check(jax.jit(crba)(model, s["q"]), eager, 1e-14)
-    check(evaluate("tree2")["mass_matrix"][0], eager, 1e-14)
+    check(evaluate("small")["mass_matrix"][0], eager, 1e-14)
 
 
 def test_the_kinetic_energy_is_half_v_m_v(one_state):
