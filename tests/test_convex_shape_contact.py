@@ -36,10 +36,10 @@ values = quick_jit(jax.vmap(lambda contact, q: contact.value(q), (None, 0)))
 HALF = 1.2071067811865475  # radius of SQUARE is 2 HALF
 
 
-def on_square(floors=(SQUARE,), objects=(FOOT,), **options):
+def on_square(floors=(SQUARE,), objects=(FOOT,), companion=True, **options):
     """A free body above squares of the world. All shapes are stored with five corners and a single floor has a far companion,
     so that all of these contacts share a program."""
-    floors = [*floors, SQUARE + np.array([1e3, 0, 0])] if len(floors) == 1 else floors
+    floors = [*floors, SQUARE + np.array([1e3, 0, 0])] if companion and len(floors) == 1 else floors
     shapes = [[ConvexShape(p, frame).padded(5) for p in given] for given, frame in ((floors, None), (objects, "b0"))]
     return ConvexShapeContact(free_bodies(), *shapes, **options)
 
@@ -213,12 +213,12 @@ def test_the_first_of_two_equally_near_floors_is_taken():
 
 def test_the_first_of_two_equally_near_objects_is_taken():
     other = FOOT[::-1] + np.array([0, 0, 0.4])
-    first = at(on_square(objects=(FOOT, other)), pose(1, 1, -0.2))
+    first = at(on_square(objects=(FOOT, other), companion=False), pose(1, 1, -0.2))
     np.testing.assert_allclose(first["value"][0], (0.2, 0, 0, 0, 0), atol=1e-12)
-    second = at(on_square(objects=(other, FOOT)), pose(1, 1, -0.2))
+    second = at(on_square(objects=(other, FOOT), companion=False), pose(1, 1, -0.2))
     np.testing.assert_allclose(second["value"][0], (-0.2, 0, 0, 0, -np.pi), atol=1e-12)
     # two objects on one floor: the second one, where it is nearer
-    third = at(on_square(objects=(FOOT, other)), pose(1, 1, -0.39))
+    third = at(on_square(objects=(FOOT, other), companion=False), pose(1, 1, -0.39))
     np.testing.assert_allclose(third["value"][0, 0], -0.01, atol=1e-12)
     assert third["complement"][0, 1] == pytest.approx(4 * HALF, abs=1e-12)
 
@@ -330,6 +330,28 @@ def test_one_program_serves_shapes_of_equal_storage():
     assert evaluate._cache_size() == before[1]
 
 
+def test_a_batch_of_shapes_and_configurations_equals_a_loop():
+    q = _random_poses(2)
+    contacts = on_square((PENTAGON, SQUARE)), on_square((SQUARE, SQUARE_5), (TRAPEZOID,), margin=0.1)
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *contacts)
+    both = quick_jit(jax.vmap(lambda c, q: c.value(q)))(stacked, q)
+    each = [value_at(c, x[None])[0] for c, x in zip(contacts, q, strict=True)]
+    np.testing.assert_allclose(both, each, atol=1e-13)
+
+
+def test_a_given_pair_is_kept_however_far_it_is():
+    contact = on_square((SQUARE, SQUARE + np.array([10.0, 0, 0])))
+    q = pose(11, 1, 0.1)[None]
+    np.testing.assert_allclose(value_at(contact.with_pair(0, 0), q)[0], (-0.1, 0, 10, 0, 0), atol=1e-12)
+    np.testing.assert_allclose(value_at(contact.with_pair(jnp.asarray(1), 0), q)[0], (-0.1, 0, 0, 0, 0), atol=1e-12)
+    with pytest.raises(InputError, match="from 0 to 1, given 2"):
+        contact.with_pair(2, 0)
+    with pytest.raises(InputError, match="mixes all pairs"):
+        contact.with_pair(0, 0).with_mode("smooth")
+    with pytest.raises(InputError, match="mixes all pairs"):
+        contact.with_mode("smooth").with_pair(0, 0)
+
+
 # --- modes ----------------------------------------------------------------------------------------------------------
 
 
@@ -352,7 +374,8 @@ def _by_mode(mode, align="log"):
 
     def all_of_it(contact, q):
         value, jacobian = contact.value_and_jacobian(q)
-        automatic = jacobian if mode == "smooth" else automatic_jacobian(contact, q)
+        # the exact one is that of the original, the smooth one is automatic anyway
+        automatic = automatic_jacobian(contact, q) if mode == "projected" else jacobian
         cost = lambda c, q: 0.5 * jnp.sum(c.value(q) ** 2)  # noqa: E731
         gradient = jax.grad(lambda p, m, q: cost(_with(contact, p, m), q), (0, 1, 2))
         points = [s.points for s in (*contact.floors, *contact.objects)]
@@ -374,9 +397,8 @@ def test_no_derivative_is_ever_nan(mode, align):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(results))
 
 
-@every_mode
-def test_the_jacobian_is_that_of_automatic_differentiation(mode, align):
-    *_, (_, jacobian, automatic, _) = _by_mode(mode, align)
+def test_the_jacobian_of_the_projected_mode_is_that_of_automatic_differentiation():
+    *_, (_, jacobian, automatic, _) = _by_mode("projected", "cross")
     np.testing.assert_allclose(jacobian, automatic, atol=1e-9 * max(1, np.abs(automatic).max()))
 
 
@@ -385,7 +407,8 @@ def test_gradients_are_those_of_differences(mode, align):
     contact, q, n, (_, _, _, (points, margin, _)) = _by_mode(mode, align)
     h = 1e-6
     here = np.resize(q[n : n + 4], (40, 7))
-    cost = lambda c: 0.5 * np.sum(np.asarray(values(c, here)) ** 2, axis=1)[:4]  # noqa: E731
+    run = value_at if mode == "exact" else values
+    cost = lambda c: 0.5 * np.sum(np.asarray(run(c, here)) ** 2, axis=1)[:4]  # noqa: E731
     up, down = (eqx.tree_at(lambda c: c.margin, contact, contact.margin + s * h) for s in (1, -1))
     np.testing.assert_allclose(margin[n : n + 4], (cost(up) - cost(down)) / (2 * h), atol=1e-6, rtol=1e-6)
     shapes = [s.points for s in (*contact.floors, *contact.objects)]
@@ -415,6 +438,17 @@ def test_the_smooth_value_tends_to_the_exact_one():
         medians.append(np.median(np.abs(smooth - exact).max(axis=1)))
     assert medians[0] > medians[1] > medians[2]
     assert medians[2] < 1e-6
+
+
+def test_the_soft_minimum_tends_to_the_smallest_cost():
+    contact = _stairs(tau=1e-3, gate=1e-6)
+    q = _random_poses(12, 6, 0.5)
+    soft, slope = quick_jit(jax.vmap(jax.value_and_grad(lambda q: contact.soft_minimum(q))))(q)
+    pairs = [0.5 * np.sum(value_at(contact.with_pair(i, 0), q) ** 2, axis=1) for i in (0, 1)]
+    least = np.minimum(*pairs)
+    assert (soft <= least + 1e-9).all()
+    assert (soft >= least - 1e-3 * np.log(2) - 1e-9).all()
+    assert np.isfinite(slope).all()
 
 
 def test_the_cross_product_of_the_normals_does_not_depend_on_the_first_edge():

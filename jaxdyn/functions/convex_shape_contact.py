@@ -184,7 +184,12 @@ class ConvexShapeContact(DifferentiableFunction):
     # Copies
 
     def with_mode(self, mode: str, normal_align: str | None = None) -> ConvexShapeContact:
-        """The same contact in another mode."""
+        """The same contact in another mode.
+
+        **Raises:** `InputError` for the smooth mode of a contact of one given pair.
+        """
+        if mode == "smooth" and self.pair is not None:
+            raise InputError("mode: the smooth mode mixes all pairs, but this contact has a given pair.")
         align = self.normal_align if normal_align is None else _known("normal_align", normal_align, ALIGNMENTS)
         return replaced(self, mode=_known("mode", mode, MODES), normal_align=align)
 
@@ -196,8 +201,10 @@ class ConvexShapeContact(DifferentiableFunction):
         """The same contact of one floor and one object, given by their numbers (leaves), however far they are: its value does
         not jump. Not for the smooth mode, which mixes all pairs.
 
-        **Raises:** `InputError` for a number that is known and out of range.
+        **Raises:** `InputError` for a number that is known and out of range, and in the smooth mode.
         """
+        if self.mode == "smooth":
+            raise InputError("the smooth mode mixes all pairs; a contact of one given pair is exact or projected.")
         for what, given, count in (("floor", floor, len(self.floors)), ("object", thing, len(self.objects))):
             if is_concrete(given) and not 0 <= int(given) < count:
                 raise InputError(f"{what}: wanted a number from 0 to {count - 1}, given {int(given)}.")
@@ -306,10 +313,9 @@ class ConvexShapeContact(DifferentiableFunction):
         tilt = jnp.where(chosen.is_point, 0, _tilt(chosen.pose.rotation, chosen.rotation, self.normal_align))
         return jnp.concatenate([chosen.pose.translation[:1] + self.margin, sideways, tilt])
 
-    def _smooth(self, floors: Surfaces, objects: Surfaces) -> Array:
-        measured: Pairs = pairs(floors, objects)
-        square = measured.square
-        weight = jax.nn.softmax(-square.reshape(-1) / self.tau)
+    def _all_pairs(self, floors: Surfaces, objects: Surfaces) -> tuple[Pairs, Array]:
+        """Distances, and the five numbers of every pair (pairs, 5) with the side of the outline softened by `gate`."""
+        measured = pairs(floors, objects)
         here, there = objects.poses, floors.poses
 
         def one(floor: SE3, thing: SE3) -> tuple[Array, Array]:
@@ -321,7 +327,20 @@ class ConvexShapeContact(DifferentiableFunction):
         points = np.asarray([shape.kind == POINT for shape in self.objects])
         tilt = jnp.where(points[None, :, None], 0, tilt)
         rows = jnp.concatenate([move[..., :1] + self.margin, gate[..., None] * move[..., 1:], tilt], axis=-1)
-        return jnp.sum(weight[:, None] * rows.reshape(-1, 5), axis=0)
+        return measured, rows.reshape(-1, 5)
+
+    def _smooth(self, floors: Surfaces, objects: Surfaces) -> Array:
+        measured, rows = self._all_pairs(floors, objects)
+        weight = jax.nn.softmax(-measured.square.reshape(-1) / self.tau)
+        return jnp.sum(weight[:, None] * rows, axis=0)
+
+    def soft_minimum(self, q: FloatLike) -> Float[Array, ""]:
+        """A cost for gradient descent: -tau log sum exp(-c / tau) over all pairs, c half the squared length of a pair's five
+        numbers with the side of the outline softened by `gate`. Smooth where the pair changes, and at most tau log(pairs)
+        below the smallest c. Not a sum of squares: not for Gauss-Newton.
+        """
+        _, rows = self._all_pairs(*self._surfaces(forward_kinematics(self.model, q)))
+        return -self.tau * jax.nn.logsumexp(-0.5 * jnp.sum(rows * rows, axis=1) / self.tau)
 
     def jacobian(self, q: FloatLike) -> Float[Array, "5 nv"]:
         """Jacobian (5, nv), with the chosen pair and the side of the outline held fixed.

@@ -245,12 +245,12 @@ def finite_differences(
     q = check_shape("q", q, (source.nq,))
     unit = float(jnp.finfo(q.dtype).eps)
     usual = unit ** (1 / 3) if central and step == "absolute" else unit**0.5
-    eps = usual if eps is None else float(eps)
+    width = usual if eps is None else float(eps)
     columns = np.flatnonzero(function.active_derivative_parameters)
-    size = jnp.full(source.nv, eps, q.dtype)
+    size = jnp.full(source.nv, width, q.dtype)
     if step == "relative":
         padded = jnp.zeros(max(source.nq, source.nv), q.dtype).at[: source.nq].set(q)[: source.nv]
-        size = jnp.where(padded == 0, size, eps * jnp.abs(padded))
+        size = jnp.where(padded == 0, size, width * jnp.abs(padded))
     h = size[columns]
     moves = h[:, None] * jnp.eye(source.nv, dtype=q.dtype)[columns]
     values = jax.vmap(lambda v: function.value(source.plus(q, v)))
