@@ -29,6 +29,7 @@ CPP = {
     "aba_derivatives": Bar(0.3, 2.0),
     "mass_solve": Bar(0.5, 2.0),
     "factor_solve": Bar(0.5, 2.0),
+    "factor_delassus": Bar(0.5, 2.0),
 }
 # ... and over that of the best library on JAX.
 JAX = {

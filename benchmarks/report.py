@@ -17,6 +17,7 @@ TITLES = {
     "rnea_derivatives": "d ID / d(q, v, a)",
     "mass_solve": "mass matrix, factor, solve",
     "factor_solve": "factor, solve",
+    "factor_delassus": "factor, Delassus matrix",
     "steps": "contact rollout, env-steps",
     "gradient_base": "cost of 100 steps",
     "gradient": "gradient of 100 steps / rollout",

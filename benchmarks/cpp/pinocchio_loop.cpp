@@ -22,6 +22,7 @@
 #include <pinocchio/algorithm/aba.hpp>
 #include <pinocchio/algorithm/cholesky.hpp>
 #include <pinocchio/algorithm/crba.hpp>
+#include <pinocchio/algorithm/jacobian.hpp>
 #include <pinocchio/algorithm/rnea-derivatives.hpp>
 #include <pinocchio/algorithm/rnea.hpp>
 
@@ -77,6 +78,7 @@ struct Worker {
         dtau_dv(Matrix::Zero(model.nv, model.nv)), dtau_da(Matrix::Zero(model.nv, model.nv)) {}
   Data data;
   Vector solution;
+  Matrix jacobian, half, delassus;
   Matrix dtau_dq, dtau_dv, dtau_da;
 };
 
@@ -157,6 +159,28 @@ std::map<std::string, Algorithm> algorithms() {
                                pin::cholesky::solve(m, w.data, w.solution);
                              }
                            }, solution};
+  // Factor, and J M^-1 J^T of one point on each body at the end of a limb; J, too, is made once per call.
+  table["factor_delassus"] = {[](const Model& m, Worker& w, const State* begin, const State* end) {
+                                pin::crba(m, w.data, begin->q, pin::Convention::LOCAL);
+                                pin::computeJointJacobians(m, w.data, begin->q);
+                                std::vector<pin::JointIndex> ends;
+                                for (pin::JointIndex j = 1; j < m.joints.size(); ++j)
+                                  if (m.children[j].empty()) ends.push_back(j);
+                                w.jacobian.setZero(m.nv, 3 * static_cast<Eigen::Index>(ends.size()));
+                                Eigen::Matrix<double, 6, Eigen::Dynamic> one(6, m.nv);
+                                for (std::size_t k = 0; k < ends.size(); ++k) {
+                                  one.setZero();
+                                  pin::getJointJacobian(m, w.data, ends[k], pin::LOCAL_WORLD_ALIGNED, one);
+                                  w.jacobian.middleCols(3 * static_cast<Eigen::Index>(k), 3) =
+                                      one.topRows(3).transpose();
+                                }
+                                for (const State* s = begin; s != end; ++s) {
+                                  pin::cholesky::decompose(m, w.data);
+                                  w.half = w.jacobian;
+                                  pin::cholesky::Uiv(m, w.data, w.half);
+                                  w.delassus.noalias() = w.half.transpose() * w.data.Dinv.asDiagonal() * w.half;
+                                }
+                              }, [](const Worker& w, auto& out) { append(w.delassus, out); }};
   return table;
 }
 

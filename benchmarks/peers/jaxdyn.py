@@ -87,9 +87,23 @@ def functions(model: jaxdyn.Model, order: Order, job: Job) -> dict[str, Function
         def factor_solve(model, mass, tau):
             return jaxdyn.cholesky.factor_solve(model, mass, tau)
 
+        ends = sorted(set(range(model.n_bodies)) - set(model.tree.parents))
+
+        def jacobians(model, q):
+            kin = jaxdyn.forward_kinematics(model, q)
+            return tuple(jaxdyn.sparse_point_jacobian(model, kin, end, jnp.zeros(3)) for end in ends)
+
+        def factor_delassus(model, mass, *values):
+            points = [j.with_block(v) for j, v in zip(empty, values, strict=True)]
+            return jaxdyn.delassus(jaxdyn.cholesky.decompose(model, mass), points)
+
+        points = jax.jit(jax.vmap(jacobians, (None, 0)))(model, q)
         mass = np.asarray(jax.jit(jax.vmap(jaxdyn.crba, (None, 0)))(model, q))
         made["mass_solve"] = Function(mass_solve, (q, tau), order.vector_back, shared)
         made["factor_solve"] = Function(factor_solve, (mass, tau), order.vector_back, shared)
+        empty = tuple(jaxdyn.SparseJacobian.from_values(jnp.zeros(j.values.shape[1:]), j.idx, j.nv) for j in points)
+        values = tuple(np.asarray(j.values) for j in points)
+        made["factor_delassus"] = Function(factor_delassus, (mass, *values), lambda out: out, shared)
     return made | {f"{name}_closed": closed(function) for name, function in made.items()}
 
 
