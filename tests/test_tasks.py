@@ -102,8 +102,8 @@ def test_gain_is_not_negative_and_no_part_of_given_numbers():
 
 I2 = np.eye(2)
 CONSISTENCY = {
-    "fresh": (None, None, None, 3, HessianType.UNKNOWN, False),
-    "A only": (A, None, None, 3, HessianType.UNKNOWN, False),
+    "fresh": (np.zeros((0, 3)), np.zeros(0), None, 3, HessianType.UNKNOWN, False),
+    "A only": (A, np.zeros(0), None, 3, HessianType.UNKNOWN, False),
     "A and b without W": (A, B, None, 3, HessianType.UNKNOWN, False),
     "W of 2 x 3": (A, B, np.ones((2, 3)), 3, HessianType.UNKNOWN, False),
     "W of 3 x 3": (A, B, np.eye(3), 3, HessianType.UNKNOWN, False),
@@ -220,7 +220,10 @@ KINDS = {
     "both sides": (dict(A_in=[[1.0]], b_lower=[1.0], b_upper=[1.0]), "is_inequality is_bilateral is_constraint", True),
     "no side": (dict(A_in=[[1.0]]), "is_inequality is_unilateral is_constraint", False),
     "empty": ({}, "", False),
-    "two kinds": (dict(A_in=[[1.0]], b_upper=[1.0], A_eq=[[1.0]], b_eq=[1.0]), "is_equality is_inequality is_unilateral is_constraint", False),
+    "two kinds": (
+        dict(A_in=[[1.0]], b_upper=[1.0], A_eq=[[1.0]], b_eq=[1.0]),
+        "is_equality is_inequality is_unilateral is_constraint", False,
+    ),
 }  # fmt: skip
 
 

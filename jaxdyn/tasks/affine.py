@@ -102,7 +102,7 @@ class Variables(eqx.Module):
     dtype: Any = eqx.field(static=True, default=None)
 
     def __init__(self, blocks: Mapping[str, int] | Iterable[tuple[str, int]], dtype: Any = None):
-        pairs = tuple(blocks.items() if isinstance(blocks, Mapping) else blocks)
+        pairs: Any = tuple(blocks.items() if isinstance(blocks, Mapping) else blocks)
         names = [name for name, _ in pairs]
         for name in names:
             if names.count(name) > 1:

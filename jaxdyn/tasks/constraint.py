@@ -39,7 +39,7 @@ class Constraint(eqx.Module):
     active: Any = eqx.field(kw_only=True, default=True, converter=bool_leaf)
 
     @abc.abstractmethod
-    def _data(self, state: RobotState | None) -> ConstraintData:
+    def _data(self, state: Any) -> ConstraintData:
         """The constraint in numbers as it is when active."""
 
     def evaluate(self, state: RobotState | None = None) -> ConstraintData:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -30,10 +31,10 @@ class TaskData(eqx.Module):
     """
 
     # sizes that do not fit each other are found by `faults`
-    A: Float[Array, "rows columns"] | None
-    b: Float[Array, " b_rows"] | None
+    A: Float[Array, "rows columns"]
+    b: Float[Array, " b_rows"]
     c: Float[Array, " n"]
-    W: Float[Array, "..."] | None = None
+    W: Any = None
     hessian: HessianType = eqx.field(static=True, default=HessianType.UNKNOWN)
 
     @property
@@ -97,19 +98,19 @@ class TaskData(eqx.Module):
     def faults(self) -> tuple[str, ...]:
         """What is inconsistent, in words; empty if nothing is. Reads shapes, and values only for `HessianType.ZERO`."""
         A, b, W, n = self.A, self.b, self.W, self.c.shape[0]
-        empty = A is None or A.size == 0
+        empty = A.size == 0
         out = []
         if self.hessian is HessianType.ZERO:
             if not empty and bool(jnp.any(A != 0.0)):
                 out.append("A is not zero, but hessian is ZERO")
-            if b is not None and bool(jnp.any(b != 0.0)):
+            if bool(jnp.any(b != 0.0)):
                 out.append("b is not zero, but hessian is ZERO")
-        elif empty or b is None or b.size == 0:
+        elif empty or b.size == 0:
             out.append("A or b is empty")
-        rows = 0 if A is None else A.shape[0]
-        if (0 if b is None else b.shape[0]) != rows:
-            out.append(f"A has {rows} rows, b {0 if b is None else b.shape[0]}")
-        if A is not None and A.shape[1] != n:
+        rows = A.shape[0]
+        if b.shape[0] != rows:
+            out.append(f"A has {rows} rows, b {b.shape[0]}")
+        if A.shape[1] != n:
             out.append(f"A has {A.shape[1]} columns, c {n} entries")
         if rows and W is None:
             out.append("no weight")
@@ -125,16 +126,16 @@ class TaskData(eqx.Module):
 
 class ConstraintData(eqx.Module):
     """A constraint in numbers, of one of three kinds: bounds `lower <= x <= upper`; equality `A_eq x = b_eq`;
-    inequality `b_lower <= A_in x <= b_upper`. What is absent is None; infinities are no bounds.
+    inequality `b_lower <= A_in x <= b_upper`. What is absent is None; infinities are no bounds. Shapes: (n,), (rows, n), (rows,).
     """
 
-    lower: Float[Array, " lower_n"] | None = None
-    upper: Float[Array, " upper_n"] | None = None
-    A_eq: Float[Array, "equalities eq_n"] | None = None
-    b_eq: Float[Array, " b_equalities"] | None = None
-    A_in: Float[Array, "rows in_n"] | None = None
-    b_lower: Float[Array, " lower_rows"] | None = None
-    b_upper: Float[Array, " upper_rows"] | None = None
+    lower: Any = None
+    upper: Any = None
+    A_eq: Any = None
+    b_eq: Any = None
+    A_in: Any = None
+    b_lower: Any = None
+    b_upper: Any = None
 
     @property
     def is_equality(self) -> bool:

@@ -115,8 +115,8 @@ def _regularised(level: TaskData, extra: TaskData | None, epsilon, n: int) -> tu
 
 def _soft(stack: StackData, n: int, dtype: Any, epsilon, options) -> HierarchySolution:
     H, g = epsilon * jnp.eye(n, dtype=dtype), jnp.zeros(n, dtype)
-    for level, on in zip(stack.levels, stack.active, strict=True):
-        H, g = H + jnp.where(on, level.H, 0.0), g + jnp.where(on, level.g, 0.0)
+    for one, on in zip(stack.levels, stack.active, strict=True):
+        H, g = H + jnp.where(on, one.H, 0.0), g + jnp.where(on, one.g, 0.0)
     if stack.regularisation is not None:
         H, g = H + stack.regularisation.H, g + stack.regularisation.g
     A, b, G, lower, upper = [], [], [], [], []
@@ -137,8 +137,8 @@ def _soft(stack: StackData, n: int, dtype: Any, epsilon, options) -> HierarchySo
         if data.upper is not None:
             high = jnp.where(on, data.upper, jnp.inf)
             x_upper = high if x_upper is None else jnp.minimum(x_upper, high)
-    parts = [jnp.concatenate(p) if p else None for p in (A, b, G, lower, upper)]
-    s = solve_qp(QP(H, g, *parts, x_lower, x_upper), **options)
+    A, b, G, lower, upper = (jnp.concatenate(p) if p else None for p in (A, b, G, lower, upper))
+    s = solve_qp(QP(H, g, A, b, G, lower, upper, x_lower, x_upper), **options)
     count = len(stack.levels)
     return _result(
         stack, s.x, jnp.broadcast_to(s.x, (count, n)), jnp.broadcast_to(s.status, (count,)),
@@ -159,23 +159,22 @@ class _Rows:
         self.sides.append(sides)
         self.binds += [binds] * rows.shape[0]
 
-    def matrix(self):
+    def matrix(self) -> Any:
         return jnp.concatenate(self.parts) if self.parts else None
 
-    def side(self, k: int):
+    def side(self, k: int) -> Any:
         return jnp.concatenate([s[k] for s in self.sides]) if self.sides else None
 
 
 def _strict(stack: StackData, n: int, dtype: Any, epsilon, options) -> HierarchySolution:
     count = len(stack.levels)
-    costs = [_regularised(level, stack.regularisation, epsilon, n) for level in stack.levels]
+    costs = [_regularised(data, stack.regularisation, epsilon, n) for data in stack.levels]
     H, g = jnp.stack([c[0] for c in costs]), jnp.stack([c[1] for c in costs])
 
     # what a level claims of those below it: rows of A, and c where it is not zero
     claims = _Rows()
-    for i, level in enumerate(stack.levels[:-1]):
-        below = np.arange(count) > i
-        claims.add(jnp.concatenate([level.A, level.c[None]]), (), below)
+    for i, data in enumerate(stack.levels[:-1]):
+        claims.add(jnp.concatenate([data.A, data.c[None]]), (), np.arange(count) > i)
     equalities, rows = _Rows(), _Rows()
     x_lower, x_upper = _bounds(stack, n, dtype)
     eye = jnp.eye(n, dtype=dtype)

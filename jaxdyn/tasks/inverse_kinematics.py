@@ -114,7 +114,7 @@ def inverse_kinematics(
 
     start = jax.lax.stop_gradient(q)
     if restarts:
-        keys = jax.random.split(key, restarts)
+        keys = jax.random.split(jnp.asarray(key), restarts)
         random = jax.vmap(lambda k: random_configuration(model, k))(keys)
         starts = jnp.concatenate([start[None], random.astype(dtype)])
         found, errors, counts = jax.vmap(search)(starts)

@@ -13,16 +13,16 @@ from jaxtyping import Array
 from jaxdyn.errors import FloatLike, InputError, as_float_array, is_concrete
 
 
-def float_leaf(value: FloatLike | None) -> Array | None:
+def float_leaf(value: FloatLike | None) -> Any:
     """A number or array as a leaf; integers of Python are meant as numbers."""
-    if value is None or isinstance(value, jax.core.Tracer):
+    if value is None or not is_concrete(value):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     return as_float_array("value", value) if not isinstance(value, jax.Array) else value
 
 
-def bool_leaf(value: Any) -> Array | None:
+def bool_leaf(value: Any) -> Any:
     """A flag or mask as a leaf."""
     return None if value is None else jnp.asarray(value, bool)
 

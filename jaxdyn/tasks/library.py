@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn import algorithms as alg
+from jaxdyn.algorithms.center_of_mass import center_of_mass
 from jaxdyn.errors import InputError, check_shape, unknown_name
 from jaxdyn.math import so3
 from jaxdyn.model import integrate
@@ -252,7 +253,7 @@ class CapturePointTask(MotionTask):
     name: str = eqx.field(static=True, kw_only=True, default="capture_point")
 
     def error(self, state):
-        com = alg.center_of_mass(state.model, state.kin)[:2]
+        com = center_of_mass(state.model, state.kin)[:2]
         speed = (alg.com_jacobian(state.model, state.kin) @ state.v)[:2]
         return (
             check_shape("reference", self.reference, (2,)).astype(com.dtype)
@@ -279,7 +280,7 @@ class CapturePointTask(MotionTask):
 # -- tasks of contact wrenches, for inverse dynamics
 
 
-def wrench_variable(state: RobotState | None, contact: str, what: str) -> Affine:
+def wrench_variable(state: Any, contact: str, what: str) -> Affine:
     """The wrench of a contact as an expression of the unknowns; raises `InputError`, `UnknownNameError`."""
     state = needs_robot(state, what)
     if state.acceleration is None:
@@ -289,7 +290,7 @@ def wrench_variable(state: RobotState | None, contact: str, what: str) -> Affine
     return state.wrenches[contact]
 
 
-def local_wrench(state: RobotState | None, contact: str, rotation: Any, what: str) -> Affine:
+def local_wrench(state: Any, contact: str, rotation: Any, what: str) -> Affine:
     """The wrench of a contact in the axes of the contact: those of its frame, turned by `rotation` (3, 3) if given."""
     world = wrench_variable(state, contact, what)
     R = alg.frame_pose(state.model, state.kin, contact).rotation

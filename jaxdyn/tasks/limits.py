@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn import algorithms as alg
+from jaxdyn.algorithms.center_of_mass import center_of_mass
 from jaxdyn.errors import InputError, check_shape
 from jaxdyn.math import so3
 from jaxdyn.model import Model
@@ -177,7 +178,7 @@ class SupportPolygon(_Rows):
         edge = jnp.roll(P, -1, axis=0) - P
         length = jnp.sqrt(jnp.sum(edge**2, axis=1, keepdims=True))
         normal = jnp.stack([edge[:, 1], -edge[:, 0]], axis=1) / jnp.where(length > 0, length, 1.0)
-        com = alg.center_of_mass(state.model, state.kin)[:2]
+        com = center_of_mass(state.model, state.kin)[:2]
         room = jnp.sum(normal * (P - com[None]), axis=1) - self.margin.astype(P.dtype)
         A = normal @ alg.com_jacobian(state.model, state.kin)[:2]
         gain = self.gain.astype(P.dtype)

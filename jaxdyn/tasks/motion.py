@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn import algorithms as alg
+from jaxdyn.algorithms.center_of_mass import center_of_mass
 from jaxdyn.errors import FloatLike, InputError, check_shape, unknown_name
 from jaxdyn.math import se3, so3
 from jaxdyn.math.se3 import SE3
@@ -297,7 +298,7 @@ class CoMTask(MotionTask):
 
     def error(self, state):
         reference = check_shape("reference", self.reference, (3,)).astype(state.q.dtype)
-        return reference - alg.center_of_mass(state.model, state.kin)
+        return reference - center_of_mass(state.model, state.kin)
 
     def jacobian(self, state):
         return alg.com_jacobian(state.model, state.kin)
@@ -306,7 +307,7 @@ class CoMTask(MotionTask):
         return alg.com_jacobian_dot_v(state.model, state.kin)
 
     def reset(self, state):
-        return dataclasses.replace(self, reference=alg.center_of_mass(state.model, state.kin))
+        return dataclasses.replace(self, reference=center_of_mass(state.model, state.kin))
 
 
 class MomentumTask(MotionTask):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -25,9 +27,9 @@ class RobotState(eqx.Module):
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
     kin: Kinematics
-    acceleration: Affine | None = None
+    acceleration: Any = None  # Affine or None
     wrenches: dict[str, Affine] = eqx.field(default_factory=dict)
-    torque: Affine | None = None
+    torque: Any = None  # Affine or None
 
     @property
     def order(self) -> int:

@@ -57,11 +57,11 @@ class Task(eqx.Module):
     __array_ufunc__ = None  # NumPy arrays leave `matrix * task` to us
 
     @abc.abstractmethod
-    def _terms(self, state: RobotState | None) -> tuple[Array, Array]:
+    def _terms(self, state: Any) -> tuple[Array, Array]:
         """A (rows, n) and b (rows,) as they are when active and unmasked."""
 
     @abc.abstractmethod
-    def size_in(self, state: RobotState | None) -> int:
+    def size_in(self, state: Any) -> int:
         """Number of rows."""
 
     # -- evaluation
@@ -87,7 +87,7 @@ class Task(eqx.Module):
         A = jnp.where(self.active, A, 0.0)
         return TaskData(A, b, c, self._weight(A.shape[0], dtype, state), self.hessian)
 
-    def _weight(self, rows: int, dtype: Any, state: RobotState | None) -> Array:
+    def _weight(self, rows: int, dtype: Any, state: Any) -> Array:
         W = self.weight.astype(dtype)
         if W.ndim and W.shape not in ((rows,), (rows, rows)):
             raise InputError(
@@ -113,7 +113,7 @@ class Task(eqx.Module):
         if faults:
             raise InputError("; ".join(faults) + ".")
 
-    def reset(self, state: RobotState | None = None) -> Task:
+    def reset(self, state: Any = None) -> Any:
         """The task with its reference where the robot is now; `NotImplementedError` if it has none."""
         raise NotImplementedError(f"{self.name}: a {type(self).__name__} has no reference to reset.")
 
