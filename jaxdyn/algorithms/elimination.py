@@ -324,6 +324,7 @@ class _Table:
     """One stack per column, filled from the leaves inwards."""
 
     def __init__(self, order: Plan) -> None:
+        self._groups = order.groups
         self._parts: list[list[Stack | None]] = [[None] * g.length for g in order.groups]
 
     def put(self, group: Group, i: int, part: Stack) -> None:
@@ -337,7 +338,11 @@ class _Table:
         return join(parts) if parts else none
 
     def packed(self, none: Stack) -> Stack:
-        parts = [_flat(_given(part)) for parts in self._parts for part in parts]
+        parts = []
+        for group in self._groups:
+            for chunk in group.chunks:
+                columns = [self.get(group, depth - group.start) for depth in range(chunk.first, chunk.stop)]
+                parts.append(_flat(_flat(jnp.stack(columns))))
         return join(parts) if parts else none
 
 
