@@ -255,16 +255,15 @@ class ConvexShape(eqx.Module):
     def sample(self, key: PRNGKeyArray | UInt32[Array, "2"], count: int) -> Float[Array, "count 3"]:
         """`count` points (count, 3) drawn uniformly from the shape."""
         g = self.geometry()
-        keys = jax.random.split(key)
-        s = jax.random.uniform(keys[0], (2, count), self.points.dtype)
+        s = jax.random.uniform(key, (3, count), self.points.dtype)
         if self.kind == POINT:
             return jnp.broadcast_to(self.points[0], (count, 3))
         if self.kind == LINE:
             return self.points[:1] + s[0][:, None] * (g.lengths[0] * g.directions[0])[None]
         heights = -_dot(g.outward, g.center[None] - g.corners)
-        weights = jnp.where(g.edges, g.lengths * heights, 0)
-        # a triangle of the fan from the centre, then a point in it
-        i = jax.random.categorical(keys[1], jnp.log(weights), shape=(count,))
+        ends = jnp.cumsum(jnp.where(g.edges, g.lengths * heights, 0))
+        # a triangle of the fan from the centre, as often as its area says, then a point in it
+        i = jnp.sum(s[2][:, None] * ends[-1] >= ends[None, :-1], axis=1)
         start, along = g.corners[i], (g.lengths[:, None] * g.directions)[i]
         root = jnp.sqrt(s[0])[:, None]
         edge = start + s[1][:, None] * along
