@@ -37,6 +37,10 @@ PLACED = SE3(so3.exp(jnp.array([0.2, -0.4, 0.9])), jnp.array([0.1, 0.3, -0.2]))
 SQUARE = np.array([(0.0, 0, 0), (2, 0, 0.5), (2, 2, 0.5), (0, 2, 0)])
 
 
+# what runs in a quick run; the others share their code
+FEW = ("masked", "element", "relative", "com in a frame", "distance", "com from a polygon", "posture")
+
+
 @functools.cache
 def model_of(name):
     """ "small": joints of all six types; "floating": a floating base with a few joints on two branches."""
@@ -45,11 +49,12 @@ def model_of(name):
     return random_model(5, 3, root="floating", fixed=0.0, dtype=jnp.float64)
 
 
-def functions(model):
+def functions(name):
     """Every function once; frames on different branches where there are."""
+    model = model_of(name)
     a, b, c = model.body_names[-1], model.body_names[0], model.body_names[model.n_bodies // 2]
     posture = random_configuration(model, jax.random.key(9))
-    return {
+    every = {
         "position": Position(model, a, jnp.array([0.1, 0.2, 0.3]), PLACED),
         "orientation": Orientation(model, a, PLACED, PLACED),
         "masked": Transformation(model, a, PLACED, mask=(False, True, False, True, False, True)),
@@ -63,9 +68,13 @@ def functions(model):
         "com from a polygon": CenterOfMassDistance(model, (c, SQUARE[[0, 1, 3]])),
         "posture": Posture(model, posture, mask=[True] * model.nv),
     }
+    return every if name == "small" else {which: every[which] for which in FEW}
 
 
-NAMES = list(functions(model_of("floating")))
+CASES = [
+    *(pytest.param("floating", which, id=f"floating-{which}") for which in FEW),
+    *(pytest.param("small", which, id=f"small-{which}", marks=pytest.mark.slow) for which in functions("small")),
+]
 
 
 @functools.cache
@@ -73,11 +82,10 @@ def evaluated(name):
     model = model_of(name)
     q = jax.vmap(lambda key: random_configuration(model, key))(jax.random.split(jax.random.key(1), 4))
     q = np.concatenate([q, neutral(model)[None]])
-    parts = functions(model)
+    parts = functions(name)
     together = FunctionSet(list(parts.values()))
 
     ways = np.random.default_rng(4).normal(size=(3, model.nv))
-    checked = together if name == "small" else parts["relative"]
 
     def everything(model, q):
         value, jacobian = together.value_and_jacobian(q)
@@ -86,14 +94,14 @@ def evaluated(name):
         space = together.output_space
         moved = space.minus(points, jnp.broadcast_to(value, points.shape))
         differences = (moved[:3] - moved[3:]) / 2e-5
-        return value, jacobian, automatic_jacobian(checked, q), differences
+        return value, jacobian, automatic_jacobian(together, q) if name == "small" else jacobian, differences
 
     results = quick_jit(jax.vmap(everything, (None, 0)))(model, q)
     return model, q, parts, ways, jax.tree.map(np.asarray, results)
 
 
-def _rows(which):
-    parts = functions(model_of("floating"))
+def _rows(name, which):
+    parts = functions(name)
     start = start_v = 0
     for name, f in parts.items():
         end, end_v = start + f.output_size, start_v + f.output_derivative_size
@@ -103,38 +111,28 @@ def _rows(which):
     raise AssertionError(which)
 
 
-every_robot = pytest.mark.parametrize("robot", ["floating", pytest.param("small", marks=pytest.mark.slow)])
-every_function = pytest.mark.parametrize("which", NAMES)
+every_function = pytest.mark.parametrize("robot, which", CASES)
 
 
-def _posture_rows(robot, which):
-    """The posture comes last, and has as many rows as the robot degrees of freedom."""
-    rows = _rows(which)[1]
-    return slice(rows.start, rows.start + model_of(robot).nv) if which == "posture" else rows
-
-
-@every_robot
 @every_function
 def test_the_jacobian_is_that_of_differences(robot, which):
     *_, ways, (_, jacobian, _, differences) = evaluated(robot)
-    rows = _posture_rows(robot, which)
+    rows = _rows(robot, which)[1]
     wanted = np.einsum("nij,kj->nki", jacobian[:, rows], ways)
     np.testing.assert_allclose(differences[:, :, rows], wanted, atol=1e-7 * np.maximum(1, np.abs(wanted).max()))
 
 
-@every_robot
-def test_the_jacobian_is_that_of_automatic_differentiation(robot):
-    *_, (_, jacobian, automatic, _) = evaluated(robot)
-    rows = slice(None) if robot == "small" else _rows("relative")[1]
-    np.testing.assert_allclose(automatic, jacobian[:, rows], atol=1e-11 * np.maximum(1, np.abs(automatic).max()))
+@pytest.mark.slow
+def test_the_jacobian_is_that_of_automatic_differentiation():
+    *_, (_, jacobian, automatic, _) = evaluated("small")
+    np.testing.assert_allclose(automatic, jacobian, atol=1e-11 * np.maximum(1, np.abs(automatic).max()))
 
 
-@every_robot
 @every_function
 def test_inactive_columns_are_zero_and_active_ones_are_not(robot, which):
     _, _, parts, _, (_, jacobian, *_) = evaluated(robot)
     active = parts[which].active_derivative_parameters
-    moved = np.abs(jacobian[:, _posture_rows(robot, which)]).max(axis=(0, 1)) > 1e-9
+    moved = np.abs(jacobian[:, _rows(robot, which)[1]]).max(axis=(0, 1)) > 1e-9
     assert not (moved & ~active).any()
     if which not in ("com from a polygon", "com in a frame", "distance"):
         assert (moved == active).mean() > 0.5
@@ -147,18 +145,16 @@ def test_values_are_those_of_the_poses():
     def poses(q):
         kin = forward_kinematics(model, q)
         here, there = frame_pose(model, kin, a), frame_pose(model, kin, c)
-        point = here.apply(jnp.array([0.1, 0.2, 0.3]))
         gap = here.apply(jnp.array([0.1, 0.0, 0.0])) - there.apply(jnp.array([0.0, 0.3, 0.1]))
+        placed = here @ PLACED
         return {
-            "position": PLACED.apply_inverse(point),
-            "relative position": (there @ PLACED).apply_inverse(point),
-            "orientation": so3.log((PLACED.inverse() @ here @ PLACED).rotation),
+            "masked": jnp.concatenate([placed.translation, so3.log(placed.rotation)])[np.array([1, 3, 5])],
             "distance": jnp.linalg.norm(gap)[None],
-            "com in a frame": (here @ PLACED).apply_inverse(center_of_mass(model, kin)),
+            "com in a frame": placed.apply_inverse(center_of_mass(model, kin)),
         }
 
     for name, wanted in quick_jit(jax.vmap(poses))(q).items():
-        np.testing.assert_allclose(values[:, _rows(name)[0]], wanted, atol=1e-10)
+        np.testing.assert_allclose(values[:, _rows("floating", name)[0]], wanted, atol=1e-10)
     assert parts["masked"].rows == (1, 3, 5)
 
 
@@ -167,7 +163,7 @@ def test_a_relative_transformation_is_translation_and_rotation_vector():
     f = RelativeTransformation(model, model.body_names[0], None)
     w = np.array([0.3, -0.5, 0.2])
     q = np.concatenate([(1.0, 2.0, 3.0), so3.quaternion_exp(jnp.asarray(w))])
-    value, jacobian = f.value_and_jacobian(q)
+    value, jacobian = quick_jit(lambda q: f.value_and_jacobian(q))(q)
     np.testing.assert_allclose(value, (1, 2, 3, *w), atol=1e-14)
     np.testing.assert_allclose(jacobian[:3, :3], so3.exp(jnp.asarray(w)), atol=1e-14)
     np.testing.assert_allclose(jacobian[3:, 3:], so3.right_jacobian_inverse(jnp.asarray(w)), atol=1e-13)
@@ -190,22 +186,20 @@ def test_the_distance_of_equal_points_is_zero_with_derivative_zero():
 def test_manipulability_of_a_planar_arm():
     model = load("double_pendulum")
     tip = Position(model, model.body_names[-1], [0.0, 0.0, -1.0])
-    f = Manipulability(tip)
     q = np.array([[0.3, 0.9], [0.4, 0.0], [0.1, np.pi]])
-    value, slope, planar = quick_jit(
-        jax.vmap(lambda q: (f.value(q)[0], jax.grad(lambda q: f.value(q)[0])(q), tip.jacobian(q)))
-    )(q)
-    # three rows of rank two: no volume in space, no derivative
-    assert not np.asarray(value).any()
-    assert np.isfinite(slope).all()
-    two = np.abs(np.asarray(planar)).max(axis=(0, 2)) > 1e-9
+    planar = np.asarray(quick_jit(jax.vmap(lambda q: tip.jacobian(q)))(q))
+    two = np.abs(planar).max(axis=(0, 2)) > 1e-9
+    assert two.sum() == 2
+    space = Manipulability(tip)
     flat = Manipulability(Position(model, model.body_names[-1], [0.0, 0.0, -1.0], mask=two.tolist()))
-    value, slope = quick_jit(jax.vmap(lambda q: (flat.value(q)[0], flat.jacobian(q)[0])))(q)
+    value, slope, volume = quick_jit(jax.vmap(lambda q: (flat.value(q)[0], flat.jacobian(q)[0], space.value(q)[0])))(q)
+    # three rows of rank two have no volume in space
+    assert not np.asarray(volume).any()
     assert value[0] > 0.1
     np.testing.assert_allclose(value[1:], 0, atol=1e-12)
     assert abs(float(slope[0, 1])) > 1e-3
     assert np.isfinite(slope).all()
-    assert abs(np.linalg.det(np.asarray(planar)[0][two])) == pytest.approx(float(value[0]))
+    assert abs(np.linalg.det(planar[0][two])) == pytest.approx(float(value[0]))
 
 
 def test_mistakes_are_named():
