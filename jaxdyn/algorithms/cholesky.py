@@ -259,7 +259,7 @@ def _columns(factor: MassCholesky, name: str, x: FloatLike) -> Array:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def _squeezed(arrays):
+def _squeezed(arrays) -> tuple[Any, ...]:
     return tuple(None if x is None else x[..., 0] for x in arrays)
 
 

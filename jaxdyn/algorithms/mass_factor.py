@@ -78,7 +78,7 @@ _entries = batching.batch_last(entries_kernel)
 def mass_cholesky(
     model: Model, q: FloatLike | Configuration, *, method: str = "auto", pivot_floor: FloatLike | None = None
 ) -> MassCholesky:
-    """`cholesky.decompose(model, crba(model, q))` without the full matrix: twice as fast on batches or better.
+    """`cholesky.decompose(model, crba(model, q))` without the full matrix: up to twice as fast on batches.
 
     **Arguments:** `model`; `q` (nq,) or `Configuration`; `method`, `pivot_floor`: see `cholesky.decompose`.
 
