@@ -117,7 +117,7 @@ def inverse_dynamics(
     contacts: Sequence[Contact] = (),
     *,
     mode: str = "strict",
-    wrench_weight: FloatLike = 1e-6,
+    regularisation: FloatLike = 1e-6,
     elastic: FloatLike | None = None,
     tolerance: FloatLike | None = None,
     max_iterations: int = 60,
@@ -131,8 +131,9 @@ def inverse_dynamics(
     **Main arguments:** `stack` of motion and wrench tasks with limits (`TorqueLimits`, `FrictionCone`, ...), which name
     contacts by their frames; `model`; `q` (nq,), `v` (nv,); `contacts`.
 
-    **Other arguments:** `mode`: see `solve_hierarchy`; `wrench_weight`: of the squared wrenches, added to the cost of
-    every level: shares the load where it is not determined; `elastic`, `tolerance`, `max_iterations`: see `solve_qp`.
+    **Other arguments:** `mode`: see `solve_hierarchy`; `regularisation`: weight of the squares of all
+    unknowns, added to the cost of every level: shares the load where it is not determined, and keeps high levels from
+    asking for accelerations that no one needs; `elastic`, `tolerance`, `max_iterations`: see `solve_qp`.
 
     **Returns:** `IDSolution`. Batch with `jax.vmap`; differentiable in the state, the model, and all numbers of tasks.
 
@@ -147,10 +148,10 @@ def inverse_dynamics(
     free = np.setdiff1d(np.arange(model.nv), actuated_dofs(model))
     if len(free):
         stack = stack << equality(state.torque.M[free], -state.torque.q[free], name="floating_base")
-    if contacts:
-        small = _diagonal(jnp.zeros(n, dtype).at[model.nv :].set(float_leaf(wrench_weight).astype(dtype)))
-        extra = stack.regularisation
-        stack = stack.with_regularisation(small if extra is None else extra + small)
+    small = float_leaf(regularisation).astype(dtype)
+    small = GenericTask(jnp.eye(n, dtype=dtype), jnp.zeros(n, dtype), weight=small, name="regularisation")
+    extra = stack.regularisation
+    stack = stack.with_regularisation(small if extra is None else extra + small)
     solution = solve_hierarchy(
         stack, state, mode=mode, elastic=elastic, tolerance=tolerance, max_iterations=max_iterations
     )
@@ -160,7 +161,3 @@ def inverse_dynamics(
     torque = torque.at[free].set(0.0) if len(free) else torque
     wrenches = {name: w(x) for name, w in state.wrenches.items()}
     return IDSolution(torque, state.acceleration(x), wrenches, missing, solution)
-
-
-def _diagonal(weight: Array) -> GenericTask:
-    return GenericTask(jnp.eye(len(weight), dtype=weight.dtype), jnp.zeros_like(weight), weight=weight, name="wrenches")
