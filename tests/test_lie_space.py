@@ -116,10 +116,14 @@ def test_jacobians_in_closed_form_are_those_of_differences(which):
     assert np.isfinite(r["jacobians"][which]).all()
 
 
-SPACES = {"SO(3)": (LieSpace.SO3(), slice(3, 6), slice(4, 8)), "all": (ALL, slice(None), slice(None))}
+# name: a part of ALL, and where it is among the tangents and the elements
+SPACES = {
+    "SO(3)": (LieSpace.SO3(), slice(3, 6), slice(4, 8)),
+    "SE(2) x SE(3)": (LieSpace.SE2() * LieSpace.SE3(), slice(6, 15), slice(8, 19)),
+}
 
 
-@pytest.mark.parametrize("name", ["SO(3)", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["SO(3)", pytest.param("SE(2) x SE(3)", marks=pytest.mark.slow)])
 def test_automatic_derivatives_of_first_and_second_order_are_right(name):
     space, tangent, element = SPACES[name]
     e, v, r = evaluated()
