@@ -4,6 +4,7 @@ Functions are pure and take one robot and one state; batch them with `jax.vmap`,
 `jax.grad`, `jax.jvp` and their kin, compile them with `jax.jit`. Importing the package changes no JAX setting.
 """
 
+from . import tasks as tasks
 from .algorithms import AccelerationDerivatives as AccelerationDerivatives
 from .algorithms import CentroidalDerivatives as CentroidalDerivatives
 from .algorithms import Configuration as Configuration
@@ -280,6 +281,34 @@ from .systems import nonfinite_component as nonfinite_component
 from .systems import rollout as rollout
 from .systems import state_from_configuration as state_from_configuration
 from .systems import step as step
+from .tasks import QP as QP
+from .tasks import Affine as Affine
+from .tasks import AggregatedTask as AggregatedTask
+from .tasks import CartesianTask as CartesianTask
+from .tasks import CoMTask as CoMTask
+from .tasks import Constraint as Constraint
+from .tasks import Contact as Contact
+from .tasks import FrictionCone as FrictionCone
+from .tasks import GenericTask as GenericTask
+from .tasks import HierarchySolution as HierarchySolution
+from .tasks import IDSolution as IDSolution
+from .tasks import IKSolution as IKSolution
+from .tasks import JointLimits as JointLimits
+from .tasks import MomentumTask as MomentumTask
+from .tasks import PositionTask as PositionTask
+from .tasks import PosturalTask as PosturalTask
+from .tasks import QPSolution as QPSolution
+from .tasks import Stack as Stack
+from .tasks import SubTask as SubTask
+from .tasks import Task as Task
+from .tasks import TorqueLimits as TorqueLimits
+from .tasks import Variables as Variables
+from .tasks import VelocityLimits as VelocityLimits
+from .tasks import inverse_dynamics as inverse_dynamics
+from .tasks import inverse_kinematics as inverse_kinematics
+from .tasks import robot_state as robot_state
+from .tasks import solve_hierarchy as solve_hierarchy
+from .tasks import solve_qp as solve_qp
 from .version import __version__ as __version__
 from .viz import Scene as Scene
 from .viz import plots as plots

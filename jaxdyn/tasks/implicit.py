@@ -29,7 +29,7 @@ import jax.numpy as jnp
 
 from jaxdyn.math.stacked import join
 from jaxdyn.tasks import kkt
-from jaxdyn.tasks.interior_point import INFINITE, Data, Iterate, Result, apply_rows, scaled, scales
+from jaxdyn.tasks.interior_point import Data, Iterate, Result, apply_rows, scaled, scales, sides
 
 REFINEMENTS = 2
 
@@ -39,7 +39,7 @@ def rule(_settings, arguments, tangents, output: Result) -> Result:
     data: Data = arguments[0]
     moved: Data = tangents[0]
     moved = Data(*(jnp.zeros_like(a) if t is None else t for a, t in zip(data, moved, strict=True)))
-    finite_l, finite_u = data.lower > -INFINITE, data.upper < INFINITE
+    finite_l, finite_u = sides(data)
     data = data._replace(lower=jnp.where(finite_l, data.lower, 0.0), upper=jnp.where(finite_u, data.upper, 0.0))
     moved = moved._replace(lower=jnp.where(finite_l, moved.lower, 0.0), upper=jnp.where(finite_u, moved.upper, 0.0))
     by = jax.tree.map(jax.lax.stop_gradient, scales(data))

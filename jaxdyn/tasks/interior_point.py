@@ -102,6 +102,15 @@ def scaled(data: Data, by: Scales) -> Data:
     )  # fmt: skip
 
 
+def sides(data: Data) -> tuple[Mask, Mask]:
+    """Which sides bound something: finite ones, but not 0 x <= u with u >= 0, which would have no inside if u is 0."""
+    zero = jnp.max(jnp.abs(data.G), axis=1, initial=0.0) == 0.0
+    bounds = data.lower.shape[0] - data.G.shape[0]
+    zero = jnp.concatenate([zero, jnp.zeros((bounds, zero.shape[-1]), bool)])
+    lower = (data.lower > -INFINITE) & ~(zero & (data.lower <= 0.0))
+    return lower, (data.upper < INFINITE) & ~(zero & (data.upper >= 0.0))
+
+
 def apply_rows(data: Data, x: Stack) -> Stack:
     """C x."""
     rows = kkt.times(data.G, x)
@@ -247,7 +256,7 @@ def solve(settings: Settings, data: Data, start: Iterate | None, tolerance: Stac
     if dtype != jnp.float64:
         rho = delta = 30.0 * eps
     by = scales(data)
-    finite_l, finite_u = data.lower > -INFINITE, data.upper < INFINITE
+    finite_l, finite_u = sides(data)
     data = data._replace(lower=jnp.where(finite_l, data.lower, 0.0), upper=jnp.where(finite_u, data.upper, 0.0))
     data = scaled(data, by)
     has_l, has_u = (jnp.broadcast_to(f, (f.shape[0], width)) for f in (finite_l, finite_u))
