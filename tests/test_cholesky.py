@@ -5,6 +5,8 @@ import pathlib
 import pickle
 
 import equinox as eqx
+import hypothesis
+import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -398,6 +400,21 @@ def test_the_factor_of_a_random_tree_is_recovered(seed, nv):
             np.testing.assert_allclose(D[j], 1 / np.linalg.inv(M[np.ix_(below, below)])[0, 0], rtol=1e-9)
     quadratic = np.einsum("bj,bjk->bk", np.asarray(result["D"]), np.asarray(result["Utv"]) ** 2)
     np.testing.assert_allclose(quadratic, np.einsum("bjk,bjk->bk", v, result["Mv"]), rtol=1e-9)
+
+
+@st.composite
+def forests(draw):
+    """Parents of up to 12 degrees of freedom, numbered parents first, any number of roots."""
+    return [draw(st.integers(-1, j - 1)) for j in range(draw(st.integers(1, 12)))]
+
+
+@pytest.mark.slow
+@hypothesis.settings(max_examples=12, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(forests(), st.integers(0, 99))
+def test_the_factor_of_any_forest_is_recovered(parents, seed):
+    U, D, M = random_factor(parents, seed)
+    v = np.random.default_rng(seed).normal(size=(len(parents), 2))
+    check(evaluate(parents, poisoned(parents, M), v, "sparse"), U, D, M, v, 1e-9)
 
 
 def test_renumbering_permutes_the_factor():
