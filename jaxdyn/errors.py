@@ -180,6 +180,8 @@ def as_float_array(name: str, array: FloatLike, dtype: Any = None) -> jax.Array:
                 raise InputError(f"{name}: cannot be read as an array of numbers: {error}") from None
         if plain.dtype.kind == "f" or plain.size == 0:
             return jnp.asarray(plain, dtype=dtype or jnp.result_type(float))
+        if plain.dtype.kind not in "biuc":
+            raise InputError(f"{name}: wanted an array of floating-point numbers, given {array!r:.80}.")
         array = plain
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise InputError(

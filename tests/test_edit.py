@@ -123,6 +123,8 @@ def test_reduction_refuses_what_it_cannot_lock():
         reduce(model, {"b": [0.0, 1.0]})
     with pytest.raises(InputError, match="locked: wanted a mapping"):
         reduce(model, "b")
+    with pytest.raises(InputError, match=r"locked\['b'\]: wanted finite numbers, given \[nan\]"):
+        reduce(model, {"b": float("nan")})
 
 
 def test_followers_of_a_locked_joint_stand_where_it_puts_them():

@@ -74,6 +74,11 @@ def test_what_is_not_floating_point_is_refused(bad):
         check_shape("q", bad, (3,))
 
 
+def test_what_is_no_number_at_all_is_not_told_to_become_one():
+    with pytest.raises(InputError, match=r"^q: wanted an array of floating-point numbers, given None\.$"):
+        check_shape("q", None, (3,))
+
+
 def test_lists_of_floats_and_of_tracers_are_converted():
     assert check_shape("q", [0.0, 1, 2], (3,)).dtype == jnp.float64
     assert check_shape("q", [0.0, 1, 2], (3,), dtype=jnp.float32).dtype == jnp.float32

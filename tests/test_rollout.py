@@ -309,6 +309,11 @@ def test_wrong_calls_are_named():
         rollout(system, EULER, x, jnp.zeros((5, 2)), 1e-2, 10)
     with pytest.raises(InputError, match=r"\(2,\)"):
         rollout(system, EULER, x, jnp.zeros((5, 3)), 1e-2)
+    for start in (None, jnp.zeros(2), (jnp.zeros(2), jnp.zeros(2))):
+        with pytest.raises(InputError, match="x0: wanted a state of FixedBaseDynamics"):
+            rollout(system, EULER, start, None, 1e-2, 10)
+        with pytest.raises(InputError, match="x0: wanted a state of FixedBaseDynamics"):
+            batch_rollout(system, EULER, start, None, 1e-2, 10)
     empty = rollout(system, EULER, x, None, 1e-2, 0)
     tree_close(empty.final, x, 0)
     assert empty.time.shape == (0,)

@@ -8,6 +8,7 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
+from jaxdyn.errors import InputError
 from jaxdyn.math import SE3, Representation, SpatialInertia, se3, so3, spatial
 
 LOCAL, MIXED, WORLD = Representation.LOCAL, Representation.MIXED, Representation.WORLD
@@ -277,6 +278,12 @@ def test_one_pose_serves_many_twists():
             close(convert(x, pose, *pair)[2], convert(x[2], pose, *pair), 1e-15)
         found = spatial.convert_acceleration(x, 2.0 * x, pose, *pair)
         close(found[2], spatial.convert_acceleration(x[2], 2.0 * x[2], pose, *pair), 1e-14)
+
+
+@pytest.mark.parametrize("wrong", ["local", "body", None, 0])
+def test_what_is_no_representation_is_refused(wrong):
+    with pytest.raises(InputError, match="representation: wanted one of Representation"):
+        spatial.check_representation(Representation.MIXED, wrong)
 
 
 def test_a_representation_may_be_a_static_argument():

@@ -17,7 +17,7 @@ from jaxdyn.algorithms.kinematics import (
 )
 from jaxdyn.errors import FloatLike
 from jaxdyn.math.so3 import cross, rotate_back
-from jaxdyn.math.spatial import Representation, motion_cross
+from jaxdyn.math.spatial import Representation, check_representation, motion_cross
 from jaxdyn.model.model import Model
 
 
@@ -29,6 +29,7 @@ def frame_jacobian(
 
     **Raises:** `UnknownNameError`.
     """
+    check_representation(representation)
     pose = frame_pose(model, kin, frame)
     if representation is Representation.WORLD:
         return at_point(model, kin, frame, jnp.zeros_like(kin.origin))
@@ -80,6 +81,7 @@ def frame_jacobian_dot(
 
     **Raises:** `UnknownNameError`; `InputError` if `kin` was made without velocities.
     """
+    check_representation(representation)
     pose, velocity = frame_pose(model, kin, frame), frame_velocity(model, kin, frame)
     _, body = frame_index(model, frame)
     if body < 0 or model.nv == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.algorithms import world
@@ -95,17 +96,17 @@ def forward_kinematics(
     )
 
 
-def frame_index(model: Model, frame: str | int) -> tuple[int, int]:
+def frame_index(model: Model, frame: str | int | np.integer) -> tuple[int, int]:
     """Index of a frame given by name or index, and of the body that carries it (-1: the world).
 
     **Raises:** `UnknownNameError` with the nearest names; `InputError` for an index out of range.
     """
     if isinstance(frame, str):
         index = model.frame(frame)
-    elif isinstance(frame, int) and not isinstance(frame, bool):
+    elif isinstance(frame, int | np.integer) and not isinstance(frame, bool):
         if not 0 <= frame < model.n_frames:
             raise InputError(f"frame: wanted a name or an index from 0 to {model.n_frames - 1}, given {frame}.")
-        index = frame
+        index = int(frame)
     else:
         raise InputError(f"frame: wanted a name or an index, given {frame!r}.")
     return index, model.tree.frame_bodies[index]

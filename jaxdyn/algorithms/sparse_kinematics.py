@@ -14,7 +14,7 @@ from jaxdyn.algorithms.kinematics import Kinematics, frame_index, frame_point, f
 from jaxdyn.algorithms.sparse_jacobian import SparseJacobian
 from jaxdyn.errors import FloatLike, InputError, check_shape
 from jaxdyn.math.so3 import cross, rotate_back
-from jaxdyn.math.spatial import Representation
+from jaxdyn.math.spatial import Representation, check_representation
 from jaxdyn.model.followers import free_model, projection
 from jaxdyn.model.model import Model
 from jaxdyn.model.tree import Tree
@@ -27,6 +27,7 @@ def sparse_frame_jacobian(
 
     **Raises:** `UnknownNameError`.
     """
+    check_representation(representation)
     idx = _support(model, frame)
     if representation is Representation.WORLD:
         return _made(model, idx, *_about(kin, idx, jnp.zeros_like(kin.origin)))

@@ -17,13 +17,20 @@ from jaxdyn.app.terminal import say
 
 def add_common(parser: argparse.ArgumentParser, precision: int = 32, out: str | None = "out") -> None:
     """Arguments that every command has."""
-    parser.add_argument("--seed", type=int, default=0, help="of all random numbers (default 0)")
+    parser.add_argument("--seed", type=_seed, default=0, help="of all random numbers (default 0)")
     parser.add_argument(
         "--precision", type=int, choices=(32, 64), default=precision, help=f"bits of a number (default {precision})"
     )
     where = f"default {out!r}" if out else "default: none, only what is printed"
     parser.add_argument("--out", default=out, metavar="DIR", help=f"folder for the results ({where})")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
+
+
+def _seed(text: str) -> int:
+    # what JAX can hold in either precision: larger ones overflow, or lose their upper half without a word
+    if not 0 <= int(text) < 2**32:
+        raise argparse.ArgumentTypeError(f"wanted a whole number from 0 to {2**32 - 1}, given {text}")
+    return int(text)
 
 
 class Folder:

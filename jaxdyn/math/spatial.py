@@ -26,6 +26,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
+from jaxdyn.errors import InputError
 from jaxdyn.math import so3
 from jaxdyn.math.se3 import SE3
 
@@ -42,6 +43,17 @@ class Representation(enum.Enum):
 
 
 _LOCAL, _MIXED, _WORLD = Representation.LOCAL, Representation.MIXED, Representation.WORLD
+
+
+def check_representation(*given: object) -> None:
+    """Refuses what is no `Representation`: a string, compared with the members, would pass for one of them.
+
+    **Raises:** `InputError`.
+    """
+    for value in given:
+        if not isinstance(value, Representation):
+            members = ", ".join(f"Representation.{member.name}" for member in Representation)
+            raise InputError(f"representation: wanted one of {members}, given {value!r}.")
 
 
 def _split(x: Array) -> tuple[Array, Array]:
@@ -71,6 +83,7 @@ def convert_twist(
     """Twist ``[linear, angular]`` of the frame at ``pose``, from one representation to another."""
     if source is target:
         return twist
+    check_representation(source, target)
     if source is _LOCAL:
         twist = _turn(twist, pose.rotation)
     elif source is _WORLD:
@@ -90,6 +103,7 @@ def convert_wrench(
     """Wrench ``[force, moment]`` on the frame at ``pose``, from one representation to another; power is kept."""
     if source is target:
         return wrench
+    check_representation(source, target)
     if source is _LOCAL:
         wrench = _turn(wrench, pose.rotation)
     elif source is _WORLD:
@@ -118,6 +132,7 @@ def convert_acceleration(
     """
     if source is target:
         return acceleration
+    check_representation(source, target)
     if _MIXED not in (source, target):  # spatial to spatial: the adjoint, no velocity terms
         return convert_twist(acceleration, pose, source, target)
     if target is _MIXED:

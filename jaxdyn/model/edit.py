@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.errors import FloatLike, InputError, check_shape, listing, unknown_name, warn
+from jaxdyn.errors import FloatLike, InputError, check_shape, is_concrete, listing, unknown_name, warn
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.spatial import SpatialInertia
 from jaxdyn.model.joints import joint_pose, neutral_of
@@ -70,7 +70,10 @@ def _locked_coordinates(model: Model, locked: Mapping[str, FloatLike] | Sequence
             value = locked[name]
             value = float(value) if isinstance(value, int) and not isinstance(value, bool) else value
             shape = () if size == 1 and np.ndim(value) == 0 else (size,)
-            values[name] = check_shape(f"locked[{name!r}]", value, shape, dtype=dtype).astype(dtype).reshape(size)
+            value = check_shape(f"locked[{name!r}]", value, shape, dtype=dtype).astype(dtype).reshape(size)
+            if is_concrete(value) and not np.all(np.isfinite(value)):
+                raise InputError(f"locked[{name!r}]: wanted finite numbers, given {np.asarray(value).tolist()}.")
+            values[name] = value
         else:
             values[name] = jnp.asarray(neutral_of(kind), dtype)
     # leaders first: a follower may stand before its leader, and follow a follower

@@ -19,7 +19,15 @@ from jaxdyn.contact.fields import leaf_ranks
 from jaxdyn.errors import FloatLike, InputError, Status
 from jaxdyn.systems.first_order import FirstOrderSystem
 from jaxdyn.systems.integrators import AnySystem, Integrator
-from jaxdyn.systems.rollout import Advance, Controls, Trajectory, check_save_every, first_nonfinite, input_ranks
+from jaxdyn.systems.rollout import (
+    Advance,
+    Controls,
+    Trajectory,
+    check_save_every,
+    dtype_of_state,
+    first_nonfinite,
+    input_ranks,
+)
 from jaxdyn.systems.sharding import check_mesh, lay_out, split_over_devices
 from jaxdyn.systems.system import Input
 
@@ -107,6 +115,7 @@ def batch_rollout(
 
     **Raises:** `InputError` for wrong shapes.
     """
+    dtype = dtype_of_state(system, x0)
     environments = _count(x0)
     save_every = check_save_every(save_every, steps)
     controls, batched_controls = _batch_controls(system, controls, environments, steps)
@@ -132,7 +141,6 @@ def batch_rollout(
 
     parts = [cut(batched, i) for i in range(tiles)]
     states = [cut(x0, i) for i in range(tiles)]
-    dtype = jax.tree.leaves(x0)[0].dtype
     clock = jnp.asarray(dt, dtype), jnp.asarray(t0, dtype)
     chunk = _chunk_length(steps, save_every or 1, chunk)
 

@@ -93,9 +93,20 @@ def rollout(
     controls = as_controls(system, controls)
     steps = number_of_steps(controls, steps)
     save_every = check_save_every(save_every, steps)
-    dtype = jax.tree.leaves(x0)[0].dtype
+    dtype = dtype_of_state(system, x0)
     dt, t0 = jnp.asarray(dt, dtype), jnp.asarray(t0, dtype)
     return _rollout(system, integrator, x0, controls, dt, t0, steps, substeps, checkpoint, save_every, record)
+
+
+def dtype_of_state(system: AnySystem, x0: Any) -> Any:
+    # first-order systems bring states of their own; a robot's has velocities and is no q, no (q, v), no None
+    leaves = jax.tree.leaves(x0)
+    if not leaves or (not isinstance(system, FirstOrderSystem) and not isinstance(x0, eqx.Module)):
+        raise InputError(
+            f"x0: wanted a state of {type(system).__name__}, given {type(x0).__name__}; a `State` is made by "
+            "state_from_configuration(model, q, v), a `FixedBaseState` from joint velocities and positions."
+        )
+    return leaves[0].dtype
 
 
 @eqx.filter_jit
