@@ -109,6 +109,13 @@ def test_foreign_newer_and_damaged_files_are_refused(robot, tmp_path):
             restore(make())
 
 
+def test_a_file_that_cannot_be_written_is_named_as_it_was_given(robot, tmp_path):
+    target = tmp_path / "nowhere" / "robot.npz"
+    with pytest.raises(FileNotFoundError) as caught:
+        save(target, robot)
+    assert caught.value.filename == str(target)
+
+
 def test_a_traced_model_is_not_saved(robot, tmp_path):
     with pytest.raises(InputError, match="cannot be read under jit"):
         jax.jit(lambda m: save(tmp_path / "r", m))(robot)

@@ -35,7 +35,8 @@ def save(path: str | os.PathLike, model: Model) -> None:
 
     Leaves with more axes (a batch of robots) are kept as they are. The name is taken as given; `.npz` is usual.
 
-    **Raises:** `InputError` under `jit`, `vmap` or `grad`, where the numbers cannot be read.
+    **Raises:** `InputError` under `jit`, `vmap` or `grad`, where the numbers cannot be read; `OSError` with the path where it
+    cannot be written.
     """
     leaves = _leaves(model)
     if not all(is_concrete(leaf) for leaf in leaves.values()):
@@ -43,7 +44,10 @@ def save(path: str | os.PathLike, model: Model) -> None:
     header = {"format": FORMAT, "version": VERSION, "written_by": __version__, "tree": dataclasses.asdict(model.tree)}
     arrays: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in leaves.items()}
     target = Path(path)
-    handle, scratch = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
+    try:
+        handle, scratch = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
+    except OSError as error:  # of the file that was asked for, not of the scratch file beside it
+        raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
     try:
         with os.fdopen(handle, "wb") as file:
             np.savez(file, header=np.asarray(json.dumps(header)), **arrays)
