@@ -137,6 +137,7 @@ ELSEWHERE = {
     "sparse_body_jacobian", "sparse_frame_jacobian", "sparse_point_jacobian", "sparse_point_jacobian_dot",
     "sparse_relative_jacobian", "sparse_rotational_jacobian", "sparse_rotational_jacobian_dot",  # by themselves below
     "relative_acceleration", "frame_regressor", "inertial_parameters", "mechanical_power",
+    "mass_cholesky", "mass_solve",
 }  # fmt: skip
 
 
@@ -207,6 +208,13 @@ def test_algorithms_are_those_of_the_free_robot_along_g(both, name):
     for ours, theirs in leaves:
         assert ours.shape == theirs.shape
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_factors_and_solves_are_those_of_the_reduced_mass_matrix(hand, state):
+    q, y = state[0]["q"], jnp.arange(1.0, hand.nv + 1.0)
+    mass = alg.crba(hand, q)
+    np.testing.assert_allclose(alg.cholesky.UDUtv(alg.mass_cholesky(hand, q), y), mass @ y, rtol=1e-12)
+    np.testing.assert_allclose(mass @ alg.mass_solve(hand, q, y), y, rtol=1e-9)
 
 
 def test_sparse_jacobians_are_the_dense_ones(hand, state, both):

@@ -22,9 +22,10 @@ REPRESENTATIONS = tuple(Representation)
 
 
 def frames(model):
-    """A frame to look at and one to look from, on different branches where there are some."""
-    names = [name for name, body in zip(model.frame_names, model.tree.frame_bodies, strict=True) if body >= 0]
-    return names[-1], names[model.n_bodies // 2]
+    """A frame to look at and one, on another body, to look from."""
+    carried = [(name, body) for name, body in zip(model.frame_names, model.tree.frame_bodies, strict=True) if body >= 0]
+    frame, body = carried[-1]
+    return frame, next(name for name, b in carried[model.n_bodies // 2 :] + carried if b != body)
 
 
 def everything(model, q, v, a, wrenches):
