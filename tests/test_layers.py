@@ -22,7 +22,18 @@ LAYERS = (
 USES_THE_ROOT = ("app", "cli", "__main__")
 
 CORE = {"jax", "jaxlib", "equinox", "optax", "jaxtyping", "numpy"}
-OPTIONAL = {"matplotlib", "viser", "IPython", "trimesh", "mujoco", "pinocchio", "idyntree", "diffrax", "lineax", "optimistix"}
+OPTIONAL = {
+    "matplotlib",
+    "viser",
+    "IPython",
+    "trimesh",
+    "mujoco",
+    "pinocchio",
+    "idyntree",
+    "diffrax",
+    "lineax",
+    "optimistix",
+}
 # Internals, and names that move from one release of JAX to the next.
 UNSTABLE = ("jax.experimental", "jax.core", "jax._src", "jax.interpreters", "jax.pmap")
 STABLE_ALL_THE_SAME = {"jax.core.Tracer"}  # documented as public

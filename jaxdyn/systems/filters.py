@@ -93,7 +93,6 @@ class ButterworthLowPassFilter(eqx.Module):
         y = b[0] * u + past - jnp.tensordot(a[1:], memory[:, 1], 1, precision="highest")
         return jnp.concatenate([jnp.stack([u, y])[None], memory[:-1]]), y
 
-
     def run(
         self, memory: Float[Array, "taps 2 *shape"], signal: FloatLike
     ) -> tuple[Float[Array, "taps 2 *shape"], Float[Array, "time *shape"]]:
