@@ -179,7 +179,7 @@ class Oracle:
         """Poses, MIXED twists and accelerations of all frames in our order; J_dot v under "bias"."""
         m, d = self.model, self.data
         result = {}
-        frames = [self.model.getFrameId(name) for name in self.ours.frame_names]
+        frames = [self.model.getFrameId(name, pin.FrameType.BODY) for name in self.ours.frame_names]
         assert all(f < self.model.nframes for f in frames)
         pin.forwardKinematics(m, d, self.q(q), self.v(v), self.v(a))
         pin.updateFramePlacements(m, d)
@@ -202,7 +202,7 @@ class Oracle:
         return result
 
     def jacobian(self, q, frame: str, representation: Representation) -> np.ndarray:
-        f = self.model.getFrameId(frame)
+        f = self.model.getFrameId(frame, pin.FrameType.BODY)  # joints may have names of links
         return self.columns(pin.computeFrameJacobian(self.model, self.data, self.q(q), f, FRAMES[representation]))
 
     # Dynamics

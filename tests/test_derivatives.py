@@ -51,10 +51,12 @@ def test_derivatives_of_forward_dynamics_agree_with_pinocchio(name, dtype, toler
     it (talos: 5e-5; the products and the inverse alone: 4e-6). Sums about each body's own origin halve it, at 25 % of the
     speed."""
     result = evaluate(name, dtype)
-    tolerance = max(tolerance, 1e-4 if dtype == jnp.float32 else 0)
+    solved = result.of_accelerations(tolerance)
+    by_state = max(solved, 1e-4 if dtype == jnp.float32 else 0)
+    allowed = {"a": solved, "dq": by_state, "dv": by_state, "dtau": solved}
     expected = result.reference(result.oracle.aba_derivatives, "q", "v", "tau", "wrenches")
     for part, there in expected.items():
-        check(result["aba_derivatives", part], there, tolerance, part)
+        check(result["aba_derivatives", part], there, allowed[part], part)
 
 
 # Automatic derivatives of the public functions

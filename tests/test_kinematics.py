@@ -45,7 +45,12 @@ def test_bodies_and_frames_are_where_pinocchio_has_them_and_move_as_there(name, 
         for part in PARTS:
             for representation in Representation:
                 there = expected[key(part, representation)][:, i]
-                check(result[part, frame, representation], there, tolerance, f"{part} of {frame}, {representation}")
+                value, what = result[part, frame, representation], f"{part} of {frame}, {representation}"
+                scale = np.abs(expected[key("acceleration", representation)][:, i]).max()
+                if part == "bias" and np.abs(there).max() < 1e-9 * scale:  # nothing but rounding, in both
+                    np.testing.assert_allclose(value, 0, rtol=0, atol=tolerance * scale, err_msg=what)
+                else:
+                    check(value, there, tolerance, what)
 
 
 @pytest.fixture(scope="module")
