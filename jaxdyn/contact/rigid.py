@@ -76,6 +76,12 @@ def _vector(name: str, value: FloatLike, dtype=None) -> Array:
     return vector
 
 
+def _pose(name: str, value: SE3) -> SE3:
+    if not isinstance(value, SE3):
+        raise InputError(f"{name}: wanted an SE3(rotation, translation), given {type(value).__name__}.")
+    return value
+
+
 class FixedPoint(RigidConstraint):
     """A point of a frame stays where it is in the world: a foot that may turn about its tip. Three rows, world axes.
 
@@ -129,7 +135,7 @@ class FixedFrame(RigidConstraint):
     damping: Float[Array, ""]
 
     def __init__(self, frame: str, target: SE3, *, stiffness: FloatLike = 0.0, damping: FloatLike = 0.0) -> None:
-        self.frame, self.target = frame, target
+        self.frame, self.target = frame, _pose("target", target)
         dtype = target.translation.dtype
         self.stiffness, self.damping = _gain("stiffness", stiffness, dtype), _gain("damping", damping, dtype)
 
@@ -215,7 +221,7 @@ class FrameLoop(RigidConstraint):
         damping: FloatLike = 0.0,
     ) -> None:
         self.frame, self.other = frame, other
-        self.placement = SE3(jnp.eye(3), jnp.zeros(3)) if placement is None else placement
+        self.placement = SE3(jnp.eye(3), jnp.zeros(3)) if placement is None else _pose("placement", placement)
         dtype = self.placement.translation.dtype
         self.stiffness, self.damping = _gain("stiffness", stiffness, dtype), _gain("damping", damping, dtype)
 
