@@ -167,7 +167,8 @@ def evaluate(name: str, dtype=jnp.float64) -> Evaluation:
 _evaluate = functools.cache(Evaluation)
 
 
-def check(value, reference, tolerance, what="") -> None:
-    """All of `value` within `tolerance` of the largest component of the reference."""
-    error = relative_error(value, reference)
+def check(value, reference, tolerance, what="", scale=0.0) -> None:
+    """All of `value` within `tolerance` of the largest component of the reference, or of `scale`, the size of the terms
+    that cancel in it."""
+    error = relative_error(value, reference, scale)
     assert error <= tolerance, f"{what}: relative error {error:.3g}, allowed {tolerance:.3g}"

@@ -295,11 +295,12 @@ def states(model: Model, count: int = 4, seed: int = 0) -> dict[str, jax.Array]:
     }
 
 
-def relative_error(value, reference) -> float:
-    """Largest error over the largest component of the reference (over 1 if that is zero)."""
+def relative_error(value, reference, scale=0.0) -> float:
+    """Largest error over the largest component of the reference, or over `scale` where that is more (over 1 if both are
+    zero)."""
     value, reference = np.asarray(value, float), np.asarray(reference, float)
     assert value.shape == reference.shape, (value.shape, reference.shape)
     if not reference.size:
         return 0.0
-    error, scale = np.max(np.abs(value - reference)), np.max(np.abs(reference))
+    error, scale = np.max(np.abs(value - reference)), max(np.max(np.abs(reference)), scale)
     return float(error / scale if scale > 0 else error)

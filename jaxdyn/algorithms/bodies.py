@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.math.se3 import SE3
@@ -24,5 +25,15 @@ class Bodies(eqx.Module):
 
 
 def bodies_of(model: Model) -> Bodies:
-    """What a kernel of the dynamics takes of a model."""
-    return Bodies(model.tree, model.joint_placement, model.joint_axis, model.inertia, model.gravity, model.armature)
+    """What a kernel of the dynamics takes of a model.
+
+    Of the rotational inertias the symmetric part: kernels read one half or the other, and only so does a derivative with
+    respect to an entry have one value, whatever the algorithm and the mode.
+    """
+    inertia = eqx.tree_at(lambda x: x.inertia, model.inertia, replace_fn=symmetric_part)
+    return Bodies(model.tree, model.joint_placement, model.joint_axis, inertia, model.gravity, model.armature)
+
+
+def symmetric_part(x: Float[Array, "*any n n"]) -> Float[Array, "*any n n"]:
+    """Exactly `x` where it is symmetric."""
+    return 0.5 * (x + jnp.matrix_transpose(x))

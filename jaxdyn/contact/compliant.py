@@ -42,7 +42,9 @@ class CompliantContact(eqx.Module):
         if not isinstance(frame, str):
             raise InputError(f"frame: wanted the name of a frame, given {frame!r}.")
         if not isinstance(law, Surface | TractionLaw):
-            raise InputError(f"law: wanted a ContactPatch, ContactPoints or a law such as SmoothCoulomb, given {law!r:.60}.")
+            raise InputError(
+                f"law: wanted a ContactPatch, ContactPoints or a law such as SmoothCoulomb, given {law!r:.60}."
+            )
         self.frame = frame
         self.law = ContactPoints(law) if isinstance(law, TractionLaw) else law
         self.null_position = null_position
