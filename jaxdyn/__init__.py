@@ -96,6 +96,7 @@ from .algorithms import subtree_centers_of_mass as subtree_centers_of_mass
 from .algorithms import subtree_com_velocities as subtree_com_velocities
 from .algorithms import subtree_masses as subtree_masses
 from .algorithms import transposed_sum as transposed_sum
+from .contact import BoxTerrain as BoxTerrain
 from .contact import Brush as Brush
 from .contact import CompliantContact as CompliantContact
 from .contact import ConstrainedMotion as ConstrainedMotion
@@ -106,6 +107,7 @@ from .contact import FixedFrame as FixedFrame
 from .contact import FixedPoint as FixedPoint
 from .contact import FlatTerrain as FlatTerrain
 from .contact import FrameLoop as FrameLoop
+from .contact import HeightmapTerrain as HeightmapTerrain
 from .contact import HuntCrossley as HuntCrossley
 from .contact import Impact as Impact
 from .contact import JointCoupling as JointCoupling
@@ -128,10 +130,12 @@ from .contact import contact_regressor as contact_regressor
 from .contact import contact_wrench as contact_wrench
 from .contact import impulse_dynamics as impulse_dynamics
 from .contact import stable_dt as stable_dt
+from .contact import stairs as stairs
 from .contact import touchdown_anchor as touchdown_anchor
 from .errors import InputError as InputError
 from .errors import JaxdynError as JaxdynError
 from .errors import JaxdynWarning as JaxdynWarning
+from .errors import NotDefinedError as NotDefinedError
 from .errors import Status as Status
 from .errors import UnknownNameError as UnknownNameError
 from .errors import URDFError as URDFError

@@ -1,6 +1,9 @@
 """Forces between a robot and the ground."""
 
+from jaxdyn.contact.boxes import BoxTerrain as BoxTerrain
+from jaxdyn.contact.boxes import stairs as stairs
 from jaxdyn.contact.compliant import CompliantContact as CompliantContact
+from jaxdyn.contact.heightmap import HeightmapTerrain as HeightmapTerrain
 from jaxdyn.contact.laws import Brush as Brush
 from jaxdyn.contact.laws import Coulomb as Coulomb
 from jaxdyn.contact.laws import HuntCrossley as HuntCrossley

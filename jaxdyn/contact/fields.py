@@ -48,6 +48,14 @@ def _converter(name: str, shape: tuple[int | None, ...]) -> Callable[[FloatLike]
     return convert
 
 
+def in_dtype_of(value: FloatLike, like: Any) -> FloatLike:
+    """Numbers and lists as an array with the dtype of `like`, if that is a floating array; what is an array stays."""
+    dtype = getattr(like, "dtype", None)
+    if hasattr(value, "dtype") or dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+        return value
+    return as_float_array("value", _integers_to_floats(value), dtype)
+
+
 def _integers_to_floats(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_integers_to_floats(item) for item in value]

@@ -7,6 +7,7 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.contact.fields import Scalar, parameter
@@ -37,6 +38,10 @@ class Terrain(eqx.Module):
         points = points[..., None]
         depth, normal = stacked.query(points)
         return depth[..., 0], normal[..., 0], stacked.height(points[:, :2])[..., 0]
+
+    def grid(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Coordinates x (n,) and y (m,) of lines at which a drawing shows the ground well; None if any do."""
+        return None
 
 
 class FlatTerrain(Terrain):

@@ -319,11 +319,15 @@ class Scene:
         y: FloatLike | None = None,
         name: str | None = None,
     ) -> Scene:
-        """The ground of a contact law: a plane as it is, any other shape sampled at the grid `x` (n,), `y` (m,)."""
+        """The ground of a contact law: a plane as it is, any other shape sampled at the grid `x` (n,), `y` (m,), by
+        default the terrain's own."""
         if isinstance(terrain, FlatTerrain):
             return self.add_ground(terrain.level)
         if isinstance(terrain, PlaneTerrain):
             return self.add_ground(normal=terrain.normal, point=terrain.point)
+        own = terrain.grid()
+        if own is not None:
+            x, y = (own[0] if x is None else x), (own[1] if y is None else y)
         if x is None or y is None:
             kind = type(terrain).__name__
             raise InputError(f"add_terrain: a {kind} needs x= and y=, the grid at which its height is sampled.")
