@@ -121,6 +121,7 @@ from .contact import Surface as Surface
 from .contact import Terrain as Terrain
 from .contact import TractionLaw as TractionLaw
 from .contact import UnilateralBrush as UnilateralBrush
+from .contact import center_of_pressure as center_of_pressure
 from .contact import constraint_dynamics as constraint_dynamics
 from .contact import constraint_error as constraint_error
 from .contact import constraint_jacobian as constraint_jacobian
@@ -128,10 +129,14 @@ from .contact import contact_rate as contact_rate
 from .contact import contact_rate_terms as contact_rate_terms
 from .contact import contact_regressor as contact_regressor
 from .contact import contact_wrench as contact_wrench
+from .contact import friction_margin as friction_margin
 from .contact import impulse_dynamics as impulse_dynamics
 from .contact import stable_dt as stable_dt
 from .contact import stairs as stairs
 from .contact import touchdown_anchor as touchdown_anchor
+from .contact import wrench_cone as wrench_cone
+from .contact import wrench_in_contact_axes as wrench_in_contact_axes
+from .contact import wrench_margins as wrench_margins
 from .errors import InputError as InputError
 from .errors import JaxdynError as JaxdynError
 from .errors import JaxdynWarning as JaxdynWarning

@@ -36,3 +36,11 @@ from jaxdyn.contact.terrain import FlatTerrain as FlatTerrain
 from jaxdyn.contact.terrain import PlaneTerrain as PlaneTerrain
 from jaxdyn.contact.terrain import Terrain as Terrain
 from jaxdyn.contact.terrain import touchdown_anchor as touchdown_anchor
+from jaxdyn.contact.wrench_cone import center_of_pressure as center_of_pressure
+from jaxdyn.contact.wrench_cone import center_of_pressure_rows as center_of_pressure_rows
+from jaxdyn.contact.wrench_cone import friction_margin as friction_margin
+from jaxdyn.contact.wrench_cone import friction_rows as friction_rows
+from jaxdyn.contact.wrench_cone import normal_torque_rows as normal_torque_rows
+from jaxdyn.contact.wrench_cone import wrench_cone as wrench_cone
+from jaxdyn.contact.wrench_cone import wrench_in_contact_axes as wrench_in_contact_axes
+from jaxdyn.contact.wrench_cone import wrench_margins as wrench_margins

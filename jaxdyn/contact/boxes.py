@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.contact.fields import Scalar, in_dtype_of, parameter
+from jaxdyn.contact.fields import Scalar, in_dtype_of, in_one_dtype, parameter
 from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import FloatLike, InputError, is_concrete
 from jaxdyn.math.stacked import total
@@ -161,11 +161,9 @@ def stairs(
     """
     if not isinstance(steps, int) or steps < 1:
         raise InputError(f"steps: wanted a number of steps, at least 1, given {steps!r}.")
-    given = rise, run, width, heading, level
-    dtypes = [a.dtype for a in (*given, position) if hasattr(a, "dtype") and jnp.issubdtype(a.dtype, jnp.floating)]
-    dtype = dtypes[0] if dtypes else jnp.result_type(float)
-    rise, run, width, heading, level = (jnp.asarray(a, dtype) for a in given)
-    place = jnp.asarray(position, dtype)
+    given = in_one_dtype(rise, run, width, heading, level, position)
+    dtype = jnp.result_type(float) if not hasattr(given[0], "dtype") else given[0].dtype
+    rise, run, width, heading, level, place = (jnp.asarray(a, dtype) for a in given)
     i = jnp.arange(steps, dtype=dtype)
     length, height = (steps - i) * run, (i + 1) * rise
     cosine, sine = jnp.cos(heading), jnp.sin(heading)

@@ -56,6 +56,12 @@ def in_dtype_of(value: FloatLike, like: Any) -> FloatLike:
     return as_float_array("value", _integers_to_floats(value), dtype)
 
 
+def in_one_dtype(*values: FloatLike) -> list[FloatLike]:
+    """As `in_dtype_of` the first of the values that is a floating array, if one is."""
+    arrays = [v for v in values if hasattr(v, "dtype") and jnp.issubdtype(v.dtype, jnp.floating)]
+    return [in_dtype_of(v, arrays[0] if arrays else None) for v in values]
+
+
 def _integers_to_floats(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_integers_to_floats(item) for item in value]

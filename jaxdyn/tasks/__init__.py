@@ -1,5 +1,6 @@
 """Tasks, constraints, stacks of them, and the solvers under them."""
 
+from jaxdyn.contact.wrench_cone import friction_rows as friction_rows
 from jaxdyn.tasks.affine import Affine as Affine
 from jaxdyn.tasks.affine import Variables as Variables
 from jaxdyn.tasks.constraint import AggregatedConstraint as AggregatedConstraint
@@ -17,7 +18,6 @@ from jaxdyn.tasks.contact_limits import CenterOfPressureLimits as CenterOfPressu
 from jaxdyn.tasks.contact_limits import FrictionCone as FrictionCone
 from jaxdyn.tasks.contact_limits import NormalTorqueLimits as NormalTorqueLimits
 from jaxdyn.tasks.contact_limits import WrenchLimits as WrenchLimits
-from jaxdyn.tasks.contact_limits import friction_rows as friction_rows
 from jaxdyn.tasks.data import ConstraintData as ConstraintData
 from jaxdyn.tasks.data import HessianType as HessianType
 from jaxdyn.tasks.data import TaskData as TaskData

@@ -10,10 +10,10 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
-from jaxdyn.errors import InputError, check_shape
+from jaxdyn.contact.wrench_cone import center_of_pressure_rows, friction_rows, normal_torque_rows
+from jaxdyn.errors import check_shape
 from jaxdyn.tasks.constraint import Constraint
 from jaxdyn.tasks.data import ConstraintData
 from jaxdyn.tasks.leaves import float_leaf
@@ -28,24 +28,6 @@ class _WrenchRows(Constraint):
     def _below_zero(self, state, C: Array, rotation) -> ConstraintData:
         y = C @ local_wrench(state, self.contact, rotation, self.name)
         return ConstraintData(A_in=y.M, b_lower=jnp.full(y.size, -jnp.inf, y.q.dtype), b_upper=-y.q)
-
-
-def friction_rows(friction: Array, sides: int = 4) -> Array:
-    """Rows C with C f <= 0 for forces f in a pyramid inside the friction cone; the last says f_z >= 0. (sides + 1, 3)
-
-    Four sides: (+-1, 0, -mu / sqrt(2)), (0, +-1, -mu / sqrt(2)), (0, 0, -1). More come nearer to the cone.
-    """
-    if sides < 3:
-        raise InputError(f"sides: wanted 3 or more, given {sides}.")
-    angle = 2.0 * np.pi * np.arange(sides) / sides
-    directions = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    if sides == 4:
-        directions = np.asarray([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    planar = jnp.asarray(directions, friction.dtype)
-    # an inscribed polygon: its edges are at cos(pi / sides) of the radius
-    inner = friction * float(np.cos(np.pi / sides))
-    cone = jnp.concatenate([planar, jnp.broadcast_to(-inner, (sides, 1))], axis=1)
-    return jnp.concatenate([cone, jnp.asarray([[0.0, 0.0, -1.0]], friction.dtype)])
 
 
 class FrictionCone(_WrenchRows):
@@ -73,11 +55,8 @@ class CenterOfPressureLimits(_WrenchRows):
     name: str = eqx.field(static=True, kw_only=True, default="center_of_pressure")
 
     def _data(self, state):
-        dtype = state.q.dtype
-        (xl, yl), (xu, yu) = self.lower.astype(dtype), self.upper.astype(dtype)
-        o, i = jnp.zeros((), dtype), jnp.ones((), dtype)
-        rows = [[o, o, xl, o, i, o], [o, o, -xu, o, -i, o], [o, o, yl, -i, o, o], [o, o, -yu, i, o, o]]
-        return self._below_zero(state, jnp.stack([jnp.stack(r) for r in rows]), self.rotation)
+        C = center_of_pressure_rows(self.lower.astype(state.q.dtype), self.upper.astype(state.q.dtype))
+        return self._below_zero(state, C, self.rotation)
 
 
 class NormalTorqueLimits(_WrenchRows):
@@ -92,16 +71,8 @@ class NormalTorqueLimits(_WrenchRows):
     name: str = eqx.field(static=True, kw_only=True, default="normal_torque")
 
     def _data(self, state):
-        dtype = state.q.dtype
-        (X, Y), mu = self.size.astype(dtype), self.friction.astype(dtype)
-        one, rows = jnp.ones((), dtype), []
-        for turn in (1.0, -1.0):
-            for a in (1.0, -1.0):
-                for b in (1.0, -1.0):
-                    # -mu (X + Y) fz + |Y fx - mu tx| + |X fy - mu ty| <= tz, and the like for -tz
-                    signs = [a * Y, b * X, -mu * (X + Y), -turn * a * mu, -turn * b * mu, -turn * one]
-                    rows.append(jnp.stack(signs))
-        return self._below_zero(state, jnp.stack(rows), self.rotation)
+        C = normal_torque_rows(self.size.astype(state.q.dtype), self.friction.astype(state.q.dtype))
+        return self._below_zero(state, C, self.rotation)
 
 
 class WrenchLimits(_WrenchRows):
