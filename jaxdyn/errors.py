@@ -45,6 +45,11 @@ class OutOfRangeError(InputError, IndexError):
     """An index is outside of what exists. Also an `IndexError`."""
 
 
+class NotDefinedError(JaxdynError, NotImplementedError):
+    """An operation has no meaning for this object, such as resetting the reference of a task without one. Also a
+    `NotImplementedError`."""
+
+
 class URDFError(JaxdynError, ValueError):
     """A robot description cannot be read; the text names the element, the attribute, what stands there and
     the line."""
@@ -190,6 +195,22 @@ def as_float_array(name: str, array: FloatLike, dtype: Any = None) -> jax.Array:
     return jnp.asarray(array)
 
 
+def known_numbers(name: str, values: Any) -> np.ndarray:
+    """`values` in NumPy, float64: what has to be known before anything is traced.
+
+    **Raises:** `InputError` for values that are traced (by `jit`, `grad`, `vmap`), or no numbers.
+    """
+    try:
+        return np.asarray(values, dtype=float)
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
+        raise InputError(
+            f"{name}: wanted numbers, given values that are being traced (by jit, grad or vmap). Build the model outside, and change it "
+            "inside: with reduce, add_frame, attach and the other functions that edit a model, or by equinox.tree_at."
+        ) from None
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: wanted numbers, given {values!r:.80}.") from None
+
+
 def check_shape(
     name: str, array: FloatLike, expected_shape: Sequence[int], hint: str = "", *, dtype: Any = None
 ) -> jax.Array:
@@ -211,6 +232,19 @@ def check_shape(
             f"{name}: wanted shape {expected}, given shape {result.shape}.{batch}{' ' + hint if hint else ''}"
         )
     return result
+
+
+def check_key(name: str, key: Any) -> None:
+    """Refuses what is no random key, such as a plain seed.
+
+    **Raises:** `InputError` that says how to make one.
+    """
+    dtype = getattr(key, "dtype", None)
+    new = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.shape == ()
+    old = dtype == np.uint32 and len(key.shape) == 1
+    if not (new or old):
+        what = repr(key) if dtype is None else f"an array of dtype {dtype} and shape {key.shape}"
+        raise InputError(f"{name}: wanted one random key, as jax.random.key(0) makes it, given {what:.80}.")
 
 
 def is_concrete(array: FloatLike) -> bool:

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_trees import MOVING, ONE_DOF, random_urdf
 
+from jaxdyn.algorithms import gravity_torque
 from jaxdyn.errors import InputError, JaxdynWarning, UnknownNameError, URDFError
-from jaxdyn.model import from_urdf
+from jaxdyn.math.se3 import SE3
+from jaxdyn.model import from_urdf, load
 from jaxdyn.model.joints import joint_pose
 
 TRIALS = pathlib.Path(__file__).parent / "data" / "trials"
@@ -347,3 +349,28 @@ def test_impossible_selections_are_explained(options, error, message):
 def test_a_zero_quaternion_cannot_be_locked():
     with pytest.raises(InputError, match="the quaternion is zero"):
         from_urdf(TRIALS / "T10b.urdf", locked={"free": np.zeros(7)})
+
+
+# Under transformations
+
+
+def test_a_robot_may_be_built_while_tracing():
+    """Its numbers are then constants; gravity alone may be traced."""
+    q = jnp.asarray([0.3, -0.2])
+
+    def torque(gravity):
+        model = load("double_pendulum", frames={"f": ("upper", SE3.identity())}, gravity=gravity)
+        return gravity_torque(model, q)
+
+    gravity = jnp.asarray([0.0, 0.0, -9.80665])
+    expected = gravity_torque(load("double_pendulum"), q)
+    np.testing.assert_allclose(jax.jit(lambda: gravity_torque(load("double_pendulum"), q))(), expected, rtol=1e-14)
+    np.testing.assert_allclose(jax.jacfwd(torque)(gravity) @ gravity, expected, rtol=1e-12)
+
+
+def test_locked_joints_may_be_names_alone():
+    by_name = load("double_pendulum", locked=["elbow"])
+    by_value = load("double_pendulum", locked={"elbow": 0.0})
+    assert by_name.joint_names == ("shoulder",)
+    np.testing.assert_array_equal(by_name.inertia.as_matrix(), by_value.inertia.as_matrix())
+    assert from_urdf(TRIALS / "T16.urdf", locked=("j2",)).nv == from_urdf(TRIALS / "T16.urdf").nv - 1

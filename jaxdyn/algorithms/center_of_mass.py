@@ -5,11 +5,11 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.algorithms.coupled import through_followers
+from jaxdyn.algorithms.coupled import check_kinematics, through_followers
 from jaxdyn.algorithms.jacobians import axis_rates, bias_accelerations
 from jaxdyn.algorithms.kinematics import Kinematics, needed
 from jaxdyn.math.so3 import cross, rotate
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 
 
 def body_centers(model: Model, kin: Kinematics) -> Float[Array, "bodies 3"]:
@@ -29,6 +29,8 @@ def _divided(x: Array, mass: Array) -> Array:
 
 def center_of_mass(model: Model, kin: Kinematics) -> Float[Array, "3"]:
     """Centre of mass in the world, m. (3,) A robot without mass: the first body's origin."""
+    check_model(model)
+    check_kinematics(kin)
     offset = body_centers(model, kin) - kin.origin[None]
     return kin.origin + per_mass(model, jnp.sum(model.inertia.mass[:, None] * offset, axis=0))
 
@@ -72,6 +74,8 @@ def com_velocity(model: Model, kin: Kinematics) -> Float[Array, "3"]:
 
     **Raises:** `InputError` if `kin` was made without velocities.
     """
+    check_model(model)
+    check_kinematics(kin)
     return per_mass(model, jnp.sum(model.inertia.mass[:, None] * center_velocities(model, kin), axis=0))
 
 
@@ -80,6 +84,8 @@ def com_acceleration(model: Model, kin: Kinematics) -> Float[Array, "3"]:
 
     **Raises:** `InputError` if `kin` was made without accelerations.
     """
+    check_model(model)
+    check_kinematics(kin)
     return _mean(model, kin, needed(kin.acceleration, "accelerations", "v, a"))
 
 

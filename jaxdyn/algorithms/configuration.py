@@ -17,7 +17,7 @@ from jaxdyn.errors import FloatLike, InputError, check_shape
 from jaxdyn.math import so3
 from jaxdyn.math.stacked import Stack, flat, join, take, total
 from jaxdyn.model.manifold import check_configuration
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 from jaxdyn.model.tree import QUATERNION_START, Tree
 
 
@@ -67,6 +67,7 @@ def as_configuration(model: Model, q: FloatLike | Configuration, name: str = "q"
 
     **Raises:** `InputError` for a wrong shape or dtype, and outside of `jit` for a zero quaternion.
     """
+    check_model(model)
     table = layout(model.tree)
     if isinstance(q, Configuration):
         check_shape(f"{name}.rotations", q.rotations, (len(table.rotating), 3, 3))
@@ -88,6 +89,7 @@ def configuration_from_pose(
 
     **Raises:** `InputError` if the robot has another structure.
     """
+    check_model(model)
     tree = model.tree
     if not tree.joint_types or tree.joint_types[0] != "floating" or len(layout(tree).rotating) != 1:
         raise InputError(

@@ -18,13 +18,24 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxdyn.algorithms.configuration import Configuration, as_configuration, layout
-from jaxdyn.errors import check_shape
+from jaxdyn.errors import InputError, check_shape
 from jaxdyn.model.followers import along_chains, free_model, free_velocity, projection
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 from jaxdyn.model.tree import Tree
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def check_kinematics(kin: Any) -> None:
+    """Refuses what are no `Kinematics`, such as a configuration.
+
+    **Raises:** `InputError`.
+    """
+    if not (hasattr(kin, "axes") and hasattr(kin, "origin")):
+        raise InputError(
+            f"kin: wanted Kinematics, as forward_kinematics(model, q, ...) makes them, given a {type(kin).__name__}."
+        )
 
 
 def through_followers(
@@ -39,11 +50,15 @@ def through_followers(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
+        takes_kin = list(signature.parameters)[1:2] == ["kin"]
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             model: Any = args[0] if args else kwargs.get("model")
-            if not isinstance(model, Model) or not model.tree.followers:
+            check_model(model)
+            if takes_kin:
+                check_kinematics(args[1] if len(args) > 1 else kwargs.get("kin"))
+            if not model.tree.followers:
                 return function(*args, **kwargs)
             given = signature.bind(*args, **kwargs).arguments
             given["model"] = free_model(model)

@@ -12,7 +12,7 @@ from jaxdyn.algorithms.inverse_dynamics import generalized_force
 from jaxdyn.algorithms.kinematics import forward_kinematics, needed
 from jaxdyn.errors import FloatLike, check_shape
 from jaxdyn.math.so3 import rotate, rotate_back
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 
 
 @through_followers()
@@ -49,6 +49,7 @@ def mechanical_power(
 
     **Arguments:** as of `aba`.
     """
+    check_model(model)
     v, tau = check_shape("v", v, (model.nv,)), check_shape("tau", tau, (model.nv,))
     force = tau if wrenches is None else tau + generalized_force(model, q, wrenches)
     return jnp.sum(force * v)

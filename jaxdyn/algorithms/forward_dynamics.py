@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from jaxdyn.algorithms.articulated import (
@@ -52,8 +53,8 @@ def aba(
 
     **Returns:** `a` (nv,), rad/s^2 or m/s^2 (floating joint: time derivative of the LOCAL body twist). Armature
     counts, joint damping and dry friction do not (`joint_friction_torque`). Where the mass matrix is singular
-    (massless leaves without armature) entries are infinite or NaN: `mass_matrix_status` tells, and outside of `jit` a
-    `JaxdynWarning` names the joints.
+    (massless leaves without armature) entries are infinite, NaN, or, by rounding, huge and meaningless: `mass_matrix_status`
+    tells, under `jit` and `vmap` too, and outside of them a `JaxdynWarning` names the joints.
 
     **Raises:** `InputError` for a wrong shape or dtype.
 
@@ -68,12 +69,18 @@ def aba(
         a = coupled_accelerations(model, q, v, tau)
     else:
         a = _aba(model.tree, bodies_of(model), q, v, tau)
-    if is_concrete(a) and not bool(jnp.all(jnp.isfinite(a))):
-        _warn_not_finite(model, q)
+    if is_concrete(a) and not bool(jnp.all(jnp.abs(a) < _suspicious(a.dtype))):
+        _warn_if_singular(model, q, a)
     return a
 
 
-def _warn_not_finite(model: Model, q: Configuration) -> None:
+def _suspicious(dtype: DTypeLike) -> float:
+    """Accelerations from which on it is worth the time to look at the pivots: rounding makes a pivot of about eps of what
+    should be zero, and so 1 / eps of the accelerations."""
+    return float(jnp.finfo(dtype).eps) ** (-2 / 3)
+
+
+def _warn_if_singular(model: Model, q: Configuration, a: Array) -> None:
     pivots = _pivots_of(model, q)
     if not is_concrete(pivots):
         return
@@ -81,10 +88,10 @@ def _warn_not_finite(model: Model, q: Configuration) -> None:
     joints = sorted({model.tree.joint_names[model.tree.dof_body[k]] for k in dofs})
     if joints:
         warn(
-            "aba: the accelerations are not finite, as the mass matrix is singular at joints "
-            f"{listing(joints)}: give their links mass, or the joints armature."
+            "aba: the accelerations mean nothing, as the mass matrix is singular at joints "
+            f"{listing(joints)}: give their links mass, or the joints armature. Under jit, mass_matrix_status(model, q) tells."
         )
-    else:
+    elif not bool(jnp.all(jnp.isfinite(a))):
         warn(
             "aba: the accelerations are not finite; the mass matrix is regular, so look at q, v, tau and the model's numbers."
         )

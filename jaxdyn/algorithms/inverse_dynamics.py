@@ -14,7 +14,7 @@ from jaxdyn.algorithms.world import rnea_kernel
 from jaxdyn.errors import FloatLike, check_shape
 from jaxdyn.math import batching
 from jaxdyn.math.stacked import Stack
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 from jaxdyn.model.schedule import schedule
 from jaxdyn.model.tree import Tree
 
@@ -129,5 +129,6 @@ def joint_friction_torque(model: Model, v: FloatLike, smoothing: float = 1e-3) -
     **Arguments:** `smoothing`: speed at which dry friction has reached 76 % of its value, rad/s or m/s; the sign
     function is replaced by a smooth one, so that it can be differentiated and simulated.
     """
+    check_model(model)
     v = check_shape("v", v, (model.nv,))
     return -model.damping * v - model.friction * jnp.tanh(v / smoothing)

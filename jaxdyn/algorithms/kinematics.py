@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from jaxdyn.algorithms import world
 from jaxdyn.algorithms.bodies import Bodies, bodies_of
 from jaxdyn.algorithms.configuration import Configuration, as_configuration
-from jaxdyn.algorithms.coupled import through_followers
+from jaxdyn.algorithms.coupled import check_kinematics, through_followers
 from jaxdyn.errors import FloatLike, InputError, check_shape
 from jaxdyn.math import batching
 from jaxdyn.math.se3 import SE3
@@ -18,7 +18,7 @@ from jaxdyn.math.so3 import cross, rotate
 from jaxdyn.math.spatial import Representation, convert_acceleration, convert_twist
 from jaxdyn.math.stacked import Stack, join, take
 from jaxdyn.math.stacked import cross as stacked_cross
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 from jaxdyn.model.schedule import schedule
 from jaxdyn.model.tree import Tree
 
@@ -101,6 +101,7 @@ def frame_index(model: Model, frame: str | int | np.integer) -> tuple[int, int]:
 
     **Raises:** `UnknownNameError` with the nearest names; `InputError` for an index out of range.
     """
+    check_model(model)
     if isinstance(frame, str):
         index = model.frame(frame)
     elif isinstance(frame, int | np.integer) and not isinstance(frame, bool):
@@ -125,6 +126,7 @@ def frame_pose(model: Model, kin: Kinematics, frame: str | int) -> SE3:
     **Raises:** `UnknownNameError`.
     """
     index, body = frame_index(model, frame)
+    check_kinematics(kin)
     placement = SE3(model.frame_placement.rotation[index], model.frame_placement.translation[index])
     return placement if body < 0 else body_pose(model, kin, body) @ placement
 
@@ -136,6 +138,7 @@ def frame_velocity(
 
     **Raises:** `UnknownNameError`; `InputError` if `kin` was made without velocities.
     """
+    check_kinematics(kin)
     twists = needed(kin.twist, "velocities", "v")
     _, body = frame_index(model, frame)
     pose = frame_pose(model, kin, frame)
@@ -164,6 +167,7 @@ def frame_acceleration(
     """
     if kind not in ("rate", "spatial", "classical"):
         raise InputError(f"kind: wanted 'rate', 'spatial' or 'classical', given {kind!r}.")
+    check_kinematics(kin)
     accelerations = needed(kin.acceleration, "accelerations", "v, a")
     if kind == "rate" or frame_index(model, frame)[1] < 0:
         return acceleration_from_bodies(model, kin, frame, accelerations, representation)

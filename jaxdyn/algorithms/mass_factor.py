@@ -23,7 +23,7 @@ from jaxdyn.errors import FloatLike, InputError
 from jaxdyn.math import batching
 from jaxdyn.math.batching import materialize
 from jaxdyn.math.stacked import Stack, constant, flat, join, take, total
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 from jaxdyn.model.schedule import schedule
 from jaxdyn.model.tree import Tree
 
@@ -84,6 +84,7 @@ def mass_cholesky(
 
     **Raises:** `InputError` for a wrong shape, dtype or method.
     """
+    check_model(model)
     if model.tree.followers:
         return cholesky.decompose(model, crba(model, q), method=method, pivot_floor=pivot_floor)
     if method not in cholesky.METHODS or (method == "dense" and pivot_floor is not None):
@@ -97,6 +98,7 @@ def mass_solve(model: Model, q: FloatLike | Configuration, y: FloatLike) -> Floa
 
     **Raises:** `InputError` for a wrong shape or dtype.
     """
+    check_model(model)
     if model.tree.followers:
         return cholesky.factor_solve(model, crba(model, q), y)
     bodies, q = bodies_of(model), as_configuration(model, q)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.algorithms.configuration import Configuration
-from jaxdyn.algorithms.coupled import through_followers
+from jaxdyn.algorithms.coupled import check_kinematics, through_followers
 from jaxdyn.algorithms.kinematics import (
     Kinematics,
     acceleration_from_bodies,
@@ -24,7 +24,7 @@ from jaxdyn.errors import FloatLike
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.so3 import cross, hat, rotate_back
 from jaxdyn.math.spatial import Representation, convert_acceleration, convert_twist
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 
 _LOCAL, _MIXED = Representation.LOCAL, Representation.MIXED
 
@@ -32,6 +32,7 @@ _LOCAL, _MIXED = Representation.LOCAL, Representation.MIXED
 def inertial_parameters(model: Model) -> Float[Array, "bodies 10"]:
     """The parameters of all bodies, to be multiplied by regressors as `regressor @ parameters.reshape(-1)`.
     (n_bodies, 10)"""
+    check_model(model)
     return model.inertia.point_parameters()
 
 
@@ -76,6 +77,7 @@ def frame_regressor(model: Model, kin: Kinematics, frame: str | int) -> Float[Ar
 
     **Raises:** `UnknownNameError`; `InputError` if `kin` was made without accelerations.
     """
+    check_kinematics(kin)
     accelerations = needed(kin.acceleration, "accelerations", "v, a")
     pose = frame_pose(model, kin, frame)
     twist = frame_velocity(model, kin, frame)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.algorithms.coupled import through_followers
+from jaxdyn.algorithms.coupled import check_kinematics, through_followers
 from jaxdyn.algorithms.jacobians import at_point, bias_accelerations
 from jaxdyn.algorithms.kinematics import (
     Kinematics,
@@ -82,6 +82,7 @@ def relative_acceleration(
 
     **Raises:** `UnknownNameError`; `InputError` if `kin` was made without accelerations.
     """
+    check_kinematics(kin)
     accelerations = needed(kin.acceleration, "accelerations", "v, a")
     return _acceleration(model, kin, frame, reference, accelerations, representation)
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxdyn.algorithms.kinematics import Kinematics, forward_kinematics
-from jaxdyn.errors import FloatLike, InputError, check_shape, is_concrete, unknown_name
+from jaxdyn.errors import FloatLike, InputError, NotDefinedError, check_shape, is_concrete, unknown_name
 from jaxdyn.functions.attachments import attached_body, attachment, coordinate_mask, joints_between, velocity_mask
 from jaxdyn.functions.function import DifferentiableFunction, automatic_jacobian, replaced
 from jaxdyn.functions.polygon import LINE, POINT, POLYGON, ConvexShape, ShapeGeometry, as_shape
@@ -33,7 +33,7 @@ from jaxdyn.functions.surfaces import (
 from jaxdyn.math import so3
 from jaxdyn.math.lie_space import LieSpace
 from jaxdyn.math.se3 import SE3
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 
 MODES = ("exact", "projected", "smooth")
 ALIGNMENTS = ("log", "cross")
@@ -158,6 +158,7 @@ class ConvexShapeContact(DifferentiableFunction):
         name: str = "contact",
         context: str = "",
     ) -> None:
+        check_model(model)
         for what, given in (("floors", floors), ("objects", objects)):
             if len(given) == 0:
                 raise InputError(f"{what}: a contact needs at least one floor and one object, given no {what}.")
@@ -345,7 +346,7 @@ class ConvexShapeContact(DifferentiableFunction):
     def jacobian(self, q: FloatLike) -> Float[Array, "5 nv"]:
         """Jacobian (5, nv), with the chosen pair and the side of the outline held fixed.
 
-        **Raises:** `NotImplementedError` for segments in the exact mode, as in the original: there (ry, rz) mixes in the
+        **Raises:** `NotDefinedError` for segments in the exact mode, as in the original: there (ry, rz) mixes in the
         rotation about the segment. `automatic_jacobian` gives the derivative all the same.
         """
         return self.value_and_jacobian(q)[1]
@@ -353,7 +354,7 @@ class ConvexShapeContact(DifferentiableFunction):
     def value_and_jacobian(self, q: FloatLike) -> tuple[Float[Array, "5"], Float[Array, "5 nv"]]:
         """Both."""
         if self.mode == "exact" and any(shape.kind == LINE for shape in self.objects):
-            raise NotImplementedError(
+            raise NotDefinedError(
                 f"the Jacobian of the exact contact {self.name!r} is not defined for segments; use the mode 'projected' or "
                 "'smooth', or automatic_jacobian(contact, q)."
             )

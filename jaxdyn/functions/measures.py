@@ -30,7 +30,7 @@ from jaxdyn.math.lie_space import LieSpace
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.so3 import rotate_back
 from jaxdyn.model.manifold import difference
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 
 
 class CenterOfMass(DifferentiableFunction):
@@ -57,6 +57,7 @@ class CenterOfMass(DifferentiableFunction):
         name: str = "",
         context: str = "",
     ) -> None:
+        check_model(model)
         attached_body(model.tree, reference)
         if len(mask) != 3 or not any(mask):
             raise InputError(
@@ -124,6 +125,7 @@ class PointDistance(DifferentiableFunction):
         name: str = "",
         context: str = "",
     ) -> None:
+        check_model(model)
         attached_body(model.tree, frame)
         attached_body(model.tree, other)
         self.model, self.frame, self.other = model, frame, other
@@ -201,6 +203,7 @@ class CenterOfMassDistance(DifferentiableFunction):
     shape: ConvexShape
 
     def __init__(self, model: Model, shape: ConvexShape | Sequence[Any], *, name: str = "", context: str = "") -> None:
+        check_model(model)
         self.model = model
         self.shape = as_shape(shape, model.dtype)
         if self.shape.kind != POLYGON:
@@ -261,6 +264,7 @@ class Posture(DifferentiableFunction):
         name: str = "posture",
         context: str = "",
     ) -> None:
+        check_model(model)
         self.model = model
         self.reference = check_shape("reference", reference, (model.nq,), dtype=model.dtype)
         if mask is None:

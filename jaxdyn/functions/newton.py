@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
-from jaxdyn.errors import FloatLike, InputError, Status, check_shape, unknown_name
+from jaxdyn.errors import FloatLike, InputError, Status, check_key, check_shape, unknown_name
 from jaxdyn.functions.function import DifferentiableFunction
 from jaxdyn.functions.implicit import Implicit
 from jaxdyn.functions.spaces import ConfigurationSpace, Space, same_space
@@ -111,6 +111,7 @@ def solve_newton(
         raise InputError("restarts: wanted a number that is not negative, and with it a key.")
     if not restarts:
         return _solved(levels, options, space, q)
+    check_key("key", key)
     keys = jax.random.split(key, restarts)  # pyright: ignore[reportArgumentType]
     drawn = jax.vmap(lambda k: space.random(k))(keys).astype(q.dtype)
     starts = jnp.concatenate([q[None], drawn])

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 
-from jaxdyn.errors import FloatLike, InputError, check_shape, is_concrete
+from jaxdyn.errors import FloatLike, InputError, check_key, check_shape, is_concrete
 from jaxdyn.functions.function import replaced, same
 from jaxdyn.functions.outline import check_outline, split_outline
 from jaxdyn.math.se3 import SE3
@@ -254,6 +254,7 @@ class ConvexShape(eqx.Module):
 
     def sample(self, key: PRNGKeyArray | UInt32[Array, "2"], count: int) -> Float[Array, "count 3"]:
         """`count` points (count, 3) drawn uniformly from the shape."""
+        check_key("key", key)
         g = self.geometry()
         s = jax.random.uniform(key, (3, count), self.points.dtype)
         if self.kind == POINT:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from jaxdyn.errors import FloatLike
 from jaxdyn.math.lie_space import LieSpace
 from jaxdyn.model.manifold import difference, integrate, neutral, normalize, random_configuration
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 
 
 class ConfigurationSpace(eqx.Module):
@@ -20,6 +20,9 @@ class ConfigurationSpace(eqx.Module):
     `difference`, both of single configurations."""
 
     model: Model
+
+    def __check_init__(self) -> None:
+        check_model(self.model)
 
     @property
     def nq(self) -> int:

@@ -26,7 +26,7 @@ from jaxdyn.functions.spaces import ConfigurationSpace
 from jaxdyn.math import so3
 from jaxdyn.math.lie_space import LieSpace
 from jaxdyn.math.se3 import SE3
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 
 
 class PoseFunction(DifferentiableFunction):
@@ -145,6 +145,7 @@ def _fill(
     context: str,
 ) -> None:
     """Sets the fields; every constructor ends here."""
+    check_model(model)
     kind = type(self).__name__
     attached_body(model.tree, frame)
     attached_body(model.tree, reference)

@@ -34,7 +34,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
-from jaxdyn.errors import FloatLike, InputError, as_float_array, unknown_name
+from jaxdyn.errors import FloatLike, InputError, as_float_array, check_key, unknown_name
 from jaxdyn.math import se3, so3
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.series import half_angle_quotient, stumpff
@@ -236,6 +236,7 @@ class LieSpace:
         dtype: DTypeLike | None = None,
     ) -> Float[Array, "*batch nq"]:
         """Random elements with batch axes `shape`: vectors normal with unit variance, rotations uniform."""
+        check_key("key", key)
         dtype = jnp.result_type(float) if dtype is None else dtype
         numbers = jax.random.normal(key, (*shape, self.nq), dtype)
         # normal numbers at unit length are uniform on the circle, and on the sphere of quaternions

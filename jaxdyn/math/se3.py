@@ -12,6 +12,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from jaxdyn.math import so3
+from jaxdyn.math.arguments import check_leaves, checked
 from jaxdyn.math.series import half_angle_quotient, stumpff
 
 
@@ -25,6 +26,9 @@ class SE3(eqx.Module):
     rotation: Float[Array, "*batch 3 3"]
     translation: Float[Array, "*batch 3"]
 
+    def __check_init__(self) -> None:
+        check_leaves(self, "SE3", {"rotation": (3, 3), "translation": (3,)})
+
     @staticmethod
     def identity(shape: tuple[int, ...] = (), dtype: DTypeLike | None = None) -> "SE3":
         """The identity, with batch axes ``shape``; ``dtype`` defaults to JAX's float."""
@@ -32,16 +36,19 @@ class SE3(eqx.Module):
         return SE3(jnp.broadcast_to(jnp.eye(3, dtype=dtype), (*shape, 3, 3)), jnp.zeros((*shape, 3), dtype))
 
     @staticmethod
+    @checked
     def from_quaternion(quaternion: Float[Array, "*batch 4"], translation: Float[Array, "*batch 3"]) -> "SE3":
         """From a quaternion ``(w, x, y, z)`` of any length and a translation."""
         return SE3(so3.from_quaternion(quaternion), translation)
 
     @staticmethod
+    @checked
     def from_matrix(matrix: Float[Array, "*batch 4 4"]) -> "SE3":
         """From a homogeneous 4x4 matrix, whose last row is taken for granted."""
         return SE3(matrix[..., :3, :3], matrix[..., :3, 3])
 
     @staticmethod
+    @checked
     def exp(xi: Float[Array, "*batch 6"]) -> "SE3":
         """Motion along the twist ``xi = [linear, angular]`` for one unit of time; see `exp`."""
         return exp(xi)
@@ -71,12 +78,14 @@ class SE3(eqx.Module):
         """``B_T_A`` of ``A_T_B``."""
         return SE3(so3.inverse(self.rotation), -so3.rotate_back(self.rotation, self.translation))
 
+    @checked
     def apply(self, points: Float[Array, "*#batch 3"]) -> Float[Array, "*#batch 3"]:
         """Points given in ``B``, in coordinates of ``A``.  One pose and many points, or the reverse, broadcast."""
         turned = so3.rotate(self.rotation, points)
         turned, translation = so3._align(turned, self.translation, 1, 1)
         return turned + translation
 
+    @checked
     def apply_inverse(self, points: Float[Array, "*#batch 3"]) -> Float[Array, "*#batch 3"]:
         """Points given in ``A``, in coordinates of ``B``."""
         points, translation = so3._align(points, self.translation, 1, 1)
@@ -87,12 +96,14 @@ class SE3(eqx.Module):
         r = self.rotation
         return _upper_triangular(r, so3.compose(so3.hat(self.translation), r))
 
+    @checked
     def action_on_twist(self, twist: Float[Array, "*#batch 6"]) -> Float[Array, "*#batch 6"]:
         """Twist given in ``B`` (axes and origin of ``B``), in ``A``: ``adjoint() @ twist``."""
         linear, angular = so3.rotate(self.rotation, twist[..., :3]), so3.rotate(self.rotation, twist[..., 3:])
         linear, shift = so3._align(linear, so3.cross(self.translation, angular), 1, 1)
         return jnp.concatenate([linear + shift, angular], axis=-1)
 
+    @checked
     def action_on_wrench(self, wrench: Float[Array, "*#batch 6"]) -> Float[Array, "*#batch 6"]:
         """Wrench ``[force, moment]`` given in ``B``, in ``A``: the inverse transpose of `adjoint`, so that power is kept."""
         force, moment = so3.rotate(self.rotation, wrench[..., :3]), so3.rotate(self.rotation, wrench[..., 3:])
@@ -112,6 +123,7 @@ def identity(shape: tuple[int, ...] = (), dtype: DTypeLike | None = None) -> SE3
     return SE3.identity(shape, dtype)
 
 
+@checked
 def exp(xi: Float[Array, "*batch 6"]) -> SE3:
     """Pose reached from the identity by the body twist ``xi = [linear, angular]`` held for one unit of time.
 
@@ -137,6 +149,7 @@ def log(pose: SE3) -> Float[Array, "*batch 6"]:
 #   D J(w)[v] = c_2 hat(v) + c_3 (v w^T + w v^T - 2 w.v I) + 2 w.v (c_2' hat(w) + c_3' hat(w)^2),
 #   2 c_2' = -(c_3 - 2 c_4),  2 c_3' = -(c_4 - 3 c_5).
 # This is the matrix Q of Barfoot, State Estimation for Robotics, eq. 7.86, in six fewer matrix products.
+@checked
 def left_jacobian(xi: Float[Array, "*batch 6"]) -> Float[Array, "*batch 6 6"]:
     """``J`` with ``exp(xi + d) = exp(J d) exp(xi)`` to first order: ``[[J_so3, Q], [0, J_so3]]``."""
     v, w = xi[..., :3], xi[..., 3:]
@@ -155,11 +168,13 @@ def left_jacobian(xi: Float[Array, "*batch 6"]) -> Float[Array, "*batch 6 6"]:
     return _upper_triangular(so3.left_jacobian(w), corner)
 
 
+@checked
 def right_jacobian(xi: Float[Array, "*batch 6"]) -> Float[Array, "*batch 6 6"]:
     """``J`` with ``exp(xi + d) = exp(xi) exp(J d)`` to first order; ``J xi_dot`` is the twist in body axes."""
     return left_jacobian(-xi)
 
 
+@checked
 def left_jacobian_inverse(xi: Float[Array, "*batch 6"]) -> Float[Array, "*batch 6 6"]:
     """Inverse of the left Jacobian; singular where the rotation is a full turn."""
     inner = so3.left_jacobian_inverse(xi[..., 3:])
@@ -167,6 +182,7 @@ def left_jacobian_inverse(xi: Float[Array, "*batch 6"]) -> Float[Array, "*batch 
     return _upper_triangular(inner, -so3.compose(so3.compose(inner, corner), inner))
 
 
+@checked
 def right_jacobian_inverse(xi: Float[Array, "*batch 6"]) -> Float[Array, "*batch 6 6"]:
     """Inverse of the right Jacobian; singular where the rotation is a full turn."""
     return left_jacobian_inverse(-xi)

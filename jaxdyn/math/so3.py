@@ -16,6 +16,8 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxdyn.errors import check_key
+from jaxdyn.math.arguments import checked
 from jaxdyn.math.series import arctangent_quotient, half_angle_quotient, stumpff
 
 
@@ -45,6 +47,7 @@ def _outer(a: Array, b: Array) -> Array:
 # --- vectors and matrices -------------------------------------------------------------------------------------------
 
 
+@checked
 def cross(a: Float[Array, "*#batch 3"], b: Float[Array, "*#batch 3"]) -> Float[Array, "*#batch 3"]:
     """Cross product ``a x b``."""
     a, b = _align(a, b, 1, 1)
@@ -53,29 +56,34 @@ def cross(a: Float[Array, "*#batch 3"], b: Float[Array, "*#batch 3"]) -> Float[A
     return jnp.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=-1)
 
 
+@checked
 def rotate(rotation: Float[Array, "*#batch 3 3"], vector: Float[Array, "*#batch 3"]) -> Float[Array, "*#batch 3"]:
     """Matrix times vector: coordinates of a body vector in world axes."""
     rotation, vector = _align(rotation, vector, 2, 1)
     return jnp.sum(rotation * vector[..., None, :], axis=-1)
 
 
+@checked
 def rotate_back(rotation: Float[Array, "*#batch 3 3"], vector: Float[Array, "*#batch 3"]) -> Float[Array, "*#batch 3"]:
     """Transposed matrix times vector: coordinates of a world vector in body axes."""
     rotation, vector = _align(rotation, vector, 2, 1)
     return jnp.sum(rotation * vector[..., :, None], axis=-2)
 
 
+@checked
 def compose(a: Float[Array, "*#batch 3 3"], b: Float[Array, "*#batch 3 3"]) -> Float[Array, "*#batch 3 3"]:
     """Matrix product ``a b``: rotation ``b`` first, then ``a``."""
     a, b = _align(a, b, 2, 2)
     return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
 
 
+@checked
 def inverse(rotation: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3 3"]:
     """Inverse rotation: the transpose."""
     return jnp.swapaxes(rotation, -1, -2)
 
 
+@checked
 def hat(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     """Skew matrix of a vector: ``hat(w) u = w x u``."""
     x, y, z = w[..., 0], w[..., 1], w[..., 2]
@@ -84,6 +92,7 @@ def hat(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     return jnp.reshape(flat, (*w.shape, 3))
 
 
+@checked
 def vee(matrix: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3"]:
     """Vector of the skew part of a matrix: ``vee(hat(w)) = w``, and zero for a symmetric matrix."""
     pairs = matrix - jnp.swapaxes(matrix, -1, -2)
@@ -99,6 +108,7 @@ def _polynomial(w: Array, scalar: Array, linear: Array, square: Array) -> Array:
     return s * _identity_like(w) + a * hat(w) + b * _outer(w, w)
 
 
+@checked
 def exp(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     """Rotation by ``|w|`` radians about ``w``: ``exp(hat(w))`` (Rodrigues).
 
@@ -109,6 +119,7 @@ def exp(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     return _polynomial(w, stumpff(0, x), stumpff(1, x), stumpff(2, x))
 
 
+@checked
 def log(rotation: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3"]:
     """Rotation vector of a rotation matrix, of length at most pi: ``exp(log(R)) = R``.
 
@@ -124,6 +135,7 @@ def log(rotation: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3"]:
     return quaternion_log(_quaternion_column(rotation))
 
 
+@checked
 def left_jacobian(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     """``J`` with ``exp(w + dw) = exp(J dw) exp(w)`` to first order; ``J w_dot`` is the angular velocity in world axes.
 
@@ -133,11 +145,13 @@ def left_jacobian(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     return _polynomial(w, stumpff(1, x), stumpff(2, x), stumpff(3, x))
 
 
+@checked
 def right_jacobian(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     """``J`` with ``exp(w + dw) = exp(w) exp(J dw)`` to first order; ``J w_dot`` is the angular velocity in body axes."""
     return left_jacobian(-w)
 
 
+@checked
 def left_jacobian_inverse(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     """Inverse of the left Jacobian; singular where ``|w|`` is a full turn (it does not exist there)."""
     x = _dot(w, w)
@@ -145,6 +159,7 @@ def left_jacobian_inverse(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3
     return _polynomial(w, 1.0 - d * x, jnp.full_like(x, -0.5), d)
 
 
+@checked
 def right_jacobian_inverse(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     """Inverse of the right Jacobian; singular where ``|w|`` is a full turn (it does not exist there)."""
     return left_jacobian_inverse(-w)
@@ -194,6 +209,7 @@ def _upper_half(q: Array) -> Array:
     return jnp.where(q[..., :1] < 0.0, -q, q)
 
 
+@checked
 def from_quaternion(q: Float[Array, "*batch 4"]) -> Float[Array, "*batch 3 3"]:
     """Rotation matrix of a quaternion ``(w, x, y, z)`` of any length; a zero quaternion gives the identity.
 
@@ -205,22 +221,26 @@ def from_quaternion(q: Float[Array, "*batch 4"]) -> Float[Array, "*batch 3 3"]:
     return _polynomial(v, 1.0 - s * _dot(v, v), s * w, s)
 
 
+@checked
 def to_quaternion(rotation: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 4"]:
     """Unit quaternion ``(w, x, y, z)`` of a rotation matrix, with ``w >= 0``."""
     return _upper_half(quaternion_normalize(_quaternion_column(rotation)))
 
 
+@checked
 def quaternion_normalize(q: Float[Array, "*batch 4"]) -> Float[Array, "*batch 4"]:
     """Quaternion of length one; the identity for a zero quaternion."""
     q = _well_scaled(q)
     return q / jnp.sqrt(jnp.sum(q * q, axis=-1, keepdims=True))
 
 
+@checked
 def quaternion_conjugate(q: Float[Array, "*batch 4"]) -> Float[Array, "*batch 4"]:
     """Conjugate ``(w, -x, -y, -z)``: the inverse of a unit quaternion."""
     return jnp.concatenate([q[..., :1], -q[..., 1:]], axis=-1)
 
 
+@checked
 def quaternion_multiply(a: Float[Array, "*#batch 4"], b: Float[Array, "*#batch 4"]) -> Float[Array, "*#batch 4"]:
     """Hamilton product: ``from_quaternion(a b) = from_quaternion(a) from_quaternion(b)``."""
     a, b = _align(a, b, 1, 1)
@@ -229,12 +249,14 @@ def quaternion_multiply(a: Float[Array, "*#batch 4"], b: Float[Array, "*#batch 4
     return jnp.concatenate([w, aw * bv + bw * av + cross(av, bv)], axis=-1)
 
 
+@checked
 def quaternion_exp(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 4"]:
     """Unit quaternion of the rotation vector ``w``: ``(cos(|w|/2), sin(|w|/2) w/|w|)``."""
     x = 0.25 * jnp.sum(w * w, axis=-1, keepdims=True)
     return jnp.concatenate([stumpff(0, x), 0.5 * stumpff(1, x) * w], axis=-1)
 
 
+@checked
 def quaternion_log(q: Float[Array, "*batch 4"]) -> Float[Array, "*batch 3"]:
     """Rotation vector, of length at most pi, of a quaternion of any length; equal for ``q`` and ``-q``, zero for zero."""
     q = _upper_half(_well_scaled(q))
@@ -245,6 +267,7 @@ def quaternion_log(q: Float[Array, "*batch 4"]) -> Float[Array, "*batch 3"]:
 # --- angles, vectors, repair ----------------------------------------------------------------------------------------
 
 
+@checked
 def from_rpy(rpy: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     """``Rz(yaw) Ry(pitch) Rx(roll)`` from ``(roll, pitch, yaw)`` in radians: the convention of URDF."""
     (cr, cp, cy), (sr, sp, sy) = (tuple(f(rpy)[..., i] for i in range(3)) for f in (jnp.cos, jnp.sin))
@@ -256,6 +279,7 @@ def from_rpy(rpy: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     return jnp.reshape(jnp.stack(entries, axis=-1), (*rpy.shape, 3))
 
 
+@checked
 def to_rpy(rotation: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3"]:
     """``(roll, pitch, yaw)`` of a rotation, pitch in ``[-pi/2, pi/2]``: ``from_rpy(to_rpy(R)) = R`` everywhere.
 
@@ -276,6 +300,7 @@ def to_rpy(rotation: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3"]:
     return jnp.stack([roll, pitch, yaw], axis=-1)
 
 
+@checked
 def project(matrix: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3 3"]:
     """Nearest rotation to a matrix that is almost one: two Newton-Schulz steps ``X (3 I - X^T X) / 2`` of the polar factor.
 
@@ -289,6 +314,7 @@ def project(matrix: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 3 3"]:
     return matrix
 
 
+@checked
 def from_two_vectors(a: Float[Array, "*#batch 3"], b: Float[Array, "*#batch 3"]) -> Float[Array, "*#batch 3 3"]:
     """Smallest rotation that turns the direction of ``a`` into the direction of ``b`` (vectors of any length).
 
@@ -322,5 +348,6 @@ def _unit(v: Array) -> Array:
 
 def random(key: PRNGKeyArray, shape: tuple[int, ...] = (), dtype: DTypeLike | None = None) -> Float[Array, "... 3 3"]:
     """Rotations drawn uniformly (Haar measure), with batch axes ``shape``; ``dtype`` defaults to JAX's float."""
+    check_key("key", key)
     dtype = jnp.result_type(float) if dtype is None else dtype
     return from_quaternion(jax.random.normal(key, (*shape, 4), dtype))

@@ -28,6 +28,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxdyn.errors import InputError
 from jaxdyn.math import so3
+from jaxdyn.math.arguments import check_leaves, checked
 from jaxdyn.math.se3 import SE3
 
 
@@ -77,6 +78,7 @@ def _turn_back(x: Array, rotation: Array) -> Array:
     return _join(*(so3.rotate_back(rotation, part) for part in _split(x)))
 
 
+@checked
 def convert_twist(
     twist: Float[Array, "*#batch 6"], pose: SE3, source: Representation, target: Representation
 ) -> Float[Array, "*#batch 6"]:
@@ -97,6 +99,7 @@ def convert_twist(
     return twist
 
 
+@checked
 def convert_wrench(
     wrench: Float[Array, "*#batch 6"], pose: SE3, source: Representation, target: Representation
 ) -> Float[Array, "*#batch 6"]:
@@ -117,6 +120,7 @@ def convert_wrench(
     return wrench
 
 
+@checked
 def convert_acceleration(
     acceleration: Float[Array, "*#batch 6"],
     twist: Float[Array, "*#batch 6"],
@@ -145,6 +149,7 @@ def convert_acceleration(
     return convert_twist(spatial, pose, _MIXED, target)
 
 
+@checked
 def classical_acceleration(
     acceleration: Float[Array, "*#batch 6"],
     twist: Float[Array, "*#batch 6"],
@@ -160,24 +165,28 @@ def classical_acceleration(
     return _turn_back(convert_acceleration(acceleration, twist, pose, source, _MIXED), pose.rotation)
 
 
+@checked
 def motion_cross(twist: Float[Array, "*#batch 6"], motion: Float[Array, "*#batch 6"]) -> Float[Array, "*#batch 6"]:
     """``twist x motion``: rate of a motion vector that is fixed in a body moving with ``twist``."""
     (v, w), (a, b) = _split(twist), _split(motion)
     return _join(so3.cross(w, a) + so3.cross(v, b), so3.cross(w, b))
 
 
+@checked
 def force_cross(twist: Float[Array, "*#batch 6"], wrench: Float[Array, "*#batch 6"]) -> Float[Array, "*#batch 6"]:
     """``twist x* wrench``: rate of a wrench or momentum fixed in a body moving with ``twist``."""
     (v, w), (f, m) = _split(twist), _split(wrench)
     return _join(so3.cross(w, f), so3.cross(w, m) + so3.cross(v, f))
 
 
+@checked
 def motion_cross_matrix(twist: Float[Array, "*batch 6"]) -> Float[Array, "*batch 6 6"]:
     """6x6 matrix of `motion_cross`: ``[[hat(w), hat(v)], [0, hat(w)]]``."""
     v, w = (so3.hat(part) for part in _split(twist))
     return _blocks(w, v, jnp.zeros_like(v), w)
 
 
+@checked
 def force_cross_matrix(twist: Float[Array, "*batch 6"]) -> Float[Array, "*batch 6 6"]:
     """6x6 matrix of `force_cross`: ``[[hat(w), 0], [hat(v), hat(w)]]``, minus the transpose of `motion_cross_matrix`."""
     v, w = (so3.hat(part) for part in _split(twist))
@@ -196,13 +205,16 @@ def _parallel_axis(r: Array) -> Array:
 class SpatialInertia(eqx.Module):
     """Inertia of a rigid body in a frame: mass, centre of mass in the frame, rotational inertia about the centre of mass.
 
-    Nothing is checked on construction, so that a solver or a gradient step may pass through any values;
+    Of the values nothing is checked on construction, so that a solver or a gradient step may pass through any;
     `is_physical` and `consistency_report` check on demand.
     """
 
     mass: Float[Array, "*batch"]
     com: Float[Array, "*batch 3"]
     inertia: Float[Array, "*batch 3 3"]
+
+    def __check_init__(self) -> None:
+        check_leaves(self, "SpatialInertia", {"mass": (), "com": (3,), "inertia": (3, 3)})
 
     @staticmethod
     def zero(shape: tuple[int, ...] = (), dtype: DTypeLike | None = None) -> "SpatialInertia":
@@ -211,12 +223,14 @@ class SpatialInertia(eqx.Module):
         return SpatialInertia(*(jnp.zeros((*shape, *core), dtype) for core in ((), (3,), (3, 3))))
 
     @staticmethod
+    @checked
     def from_matrix(matrix: Float[Array, "*batch 6 6"]) -> "SpatialInertia":
         """From the 6x6 matrix of `as_matrix`; a massless one gets its centre of mass at the origin."""
         mass = matrix[..., 0, 0]
         return _about_origin(mass, so3.vee(matrix[..., 3:, :3]), matrix[..., 3:, 3:])
 
     @staticmethod
+    @checked
     def from_point_parameters(parameters: Float[Array, "*batch 10"]) -> "SpatialInertia":
         """From ``[m, m c (3), Ixx, Ixy, Iyy, Ixz, Iyz, Izz]`` about the frame's origin; inverse of `point_parameters`."""
         return _about_origin(parameters[..., 0], parameters[..., 1:4], _symmetric(parameters[..., 4:]))
@@ -243,12 +257,14 @@ class SpatialInertia(eqx.Module):
         turned = so3.compose(so3.compose(r, self.inertia), so3.inverse(r))
         return SpatialInertia(self.mass, pose.apply(self.com), turned)
 
+    @checked
     def apply(self, twist: Float[Array, "*batch 6"]) -> Float[Array, "*batch 6"]:
         """Momentum ``[linear, angular about the frame's origin]`` of the body moving with the LOCAL ``twist``."""
         v, w = _split(twist)
         p = self.mass[..., None] * (v + so3.cross(w, self.com))
         return _join(p, so3.rotate(self.inertia, w) + so3.cross(self.com, p))
 
+    @checked
     def kinetic_energy(self, twist: Float[Array, "*batch 6"]) -> Float[Array, "*batch"]:
         """Kinetic energy of the body moving with the LOCAL ``twist``."""
         return 0.5 * so3._dot(twist, self.apply(twist))

@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from jaxdyn.errors import FloatLike, InputError, check_shape, suggestion, warn
+from jaxdyn.errors import FloatLike, InputError, check_shape, known_numbers, suggestion, warn
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.spatial import SpatialInertia
 from jaxdyn.model.description import Joint, Link, Robot, rerooted, with_frames
@@ -34,7 +36,7 @@ def build_model(
     root: str = "fixed",
     base_link: str | None = None,
     joints: Sequence[str] | None = None,
-    locked: Mapping[str, FloatLike] | None = None,
+    locked: Mapping[str, FloatLike] | Sequence[str] | None = None,
     frames: Mapping[str, tuple[str, Any]] | None = None,
     mimic: str = "reduce",
     package_dirs: Sequence[str | os.PathLike] = (),
@@ -42,16 +44,37 @@ def build_model(
     dtype: Any = None,
     gravity: FloatLike = GRAVITY,
 ) -> Model:
-    """The model of a described robot; arguments as of `from_urdf`, `folder` is that of the file."""
+    """The model of a described robot; arguments as of `from_urdf`, `folder` is that of the file.
+
+    Under `jit` too the numbers of the file are read and worked out while tracing; only `gravity` may be traced.
+    """
     if root not in ROOTS:
         other = f" To start from link {root!r}, write base_link={root!r}." if root in robot.links else ""
         raise InputError(f"root: given {root!r}, wanted 'fixed' or 'floating'{suggestion(root, ROOTS)}.{other}")
     if mimic not in MIMIC:
         raise InputError(f"mimic: given {mimic!r}, wanted 'reduce' or 'independent'{suggestion(mimic, MIMIC)}.")
     dtype = float_dtype(dtype)
-    gravity = np.asarray(
-        check_shape("gravity", list(map(float, gravity)) if isinstance(gravity, tuple | list) else gravity, (3,))
-    )
+    if isinstance(gravity, tuple | list):
+        gravity = [float(g) if isinstance(g, int) else g for g in gravity]
+    gravity = check_shape("gravity", gravity, (3,), dtype=dtype).astype(dtype)
+    with jax.ensure_compile_time_eval():
+        return _build(
+            robot, root, base_link, joints, locked, frames, mimic, Resolver(package_dirs, folder), dtype, gravity
+        )
+
+
+def _build(
+    robot: Robot,
+    root: str,
+    base_link: str | None,
+    joints: Sequence[str] | None,
+    locked: Mapping[str, FloatLike] | Sequence[str] | None,
+    frames: Mapping[str, tuple[str, Any]] | None,
+    mimic: str,
+    resolve: Resolver,
+    dtype: Any,
+    gravity: Array,
+) -> Model:
     order = link_order(robot)
     if base_link is not None:
         robot = rerooted(robot, base_link)
@@ -71,7 +94,7 @@ def build_model(
             warn(
                 f"the body {base!r} behind the free-flyer has no mass; its mass matrix may be singular (is root='fixed' meant?)"
             )
-    return _assemble(robot, moving, followers, placed, Resolver(package_dirs, folder), dtype, gravity)
+    return _assemble(robot, moving, followers, placed, resolve, dtype, gravity)
 
 
 def _report_followers(robot: Robot, moving: list[Joint]) -> None:
@@ -106,7 +129,7 @@ def pose_matrix(name: str, pose: Any) -> np.ndarray:
     """
     if pose is None:
         return np.eye(4)
-    array = np.asarray(pose.as_matrix() if isinstance(pose, SE3) else pose, dtype=float)
+    array = known_numbers(name, pose.as_matrix() if isinstance(pose, SE3) else pose)
     matrix = np.eye(4)
     if array.shape == (3,):
         matrix[:3, 3] = array
@@ -128,7 +151,7 @@ def _assemble(
     placed: dict[str, Placed],
     resolve: Resolver,
     dtype: Any,
-    gravity: np.ndarray,
+    gravity: Array,
 ) -> Model:
     n = len(moving)
     number = {joint.name: i for i, joint in enumerate(moving)}
@@ -190,7 +213,7 @@ def _assemble(
             leaf([com for _, com, _ in inertias], n, 3),
             leaf([inertia for _, _, inertia in inertias], n, 3, 3),
         ),
-        gravity=leaf(gravity, 3),
+        gravity=gravity,
         armature=velocities("armature"),
         damping=velocities("damping"),
         friction=velocities("friction"),

@@ -9,10 +9,11 @@ import xml.sax.saxutils
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
-from jaxdyn.errors import FloatLike, InputError
-from jaxdyn.model.build import build_model, pose_matrix
+from jaxdyn.errors import FloatLike, InputError, known_numbers
+from jaxdyn.model.build import GRAVITY, build_model, pose_matrix
 from jaxdyn.model.model import Model
 from jaxdyn.model.tree import SHAPE_KINDS, SHAPE_ROLES
 from jaxdyn.model.urdf_parse import parse_robot
@@ -53,13 +54,13 @@ class ModelBuilder:
         """
         element = self._child(self._root, "link", {"name": name}, f"link {name!r}")
         if mass is None:
-            if inertia is not None or np.any(np.asarray(com)):
+            if inertia is not None or np.any(known_numbers(f"add_link({name!r}): com", com)):
                 raise InputError(f"add_link({name!r}): com and inertia need a mass.")
             return self
         inertial = self._child(element, "inertial", {})
         self._child(inertial, "origin", {"xyz": _text(com)})
         self._child(inertial, "mass", {"value": _text(mass)})
-        matrix = np.zeros((3, 3)) if inertia is None else np.asarray(inertia, dtype=float)
+        matrix = np.zeros((3, 3)) if inertia is None else known_numbers(f"add_link({name!r}): inertia", inertia)
         if matrix.shape == (3,):
             matrix = np.diag(matrix)
         if matrix.shape != (3, 3) or not np.allclose(matrix, matrix.T, atol=1e-12, equal_nan=True):
@@ -138,7 +139,7 @@ class ModelBuilder:
             raise InputError(f"add_shape: there is no link {link!r} yet; add it first.")
         if kind not in SHAPE_KINDS:
             raise InputError(f"add_shape({link!r}): kind: given {kind!r}, wanted one of {', '.join(SHAPE_KINDS)}.")
-        values = np.atleast_1d(np.asarray(size, dtype=float))
+        values = np.atleast_1d(known_numbers(f"add_shape({link!r}): size", size))
         wanted = {"box": 3, "sphere": 1, "cylinder": 2, "capsule": 2, "mesh": 3}[kind]
         if values.shape != (wanted,):
             raise InputError(f"add_shape({link!r}): size of a {kind}: wanted {wanted} numbers, given {size}.")
@@ -164,11 +165,11 @@ class ModelBuilder:
         root: str = "fixed",
         base_link: str | None = None,
         joints: Sequence[str] | None = None,
-        locked: Mapping[str, FloatLike] | None = None,
+        locked: Mapping[str, FloatLike] | Sequence[str] | None = None,
         mimic: str = "reduce",
         package_dirs: Sequence[str] = (),
         dtype: Any = None,
-        gravity: FloatLike = (0.0, 0.0, -9.80665),
+        gravity: FloatLike = GRAVITY,
     ) -> Model:
         """The model; arguments, errors and warnings as of `from_urdf`."""
         robot = parse_robot(self._root)
@@ -220,6 +221,8 @@ class ModelBuilder:
 
 def _text(values: Any) -> str:
     """Numbers as a URDF writes them, to the last digit; anything else as it is, for the reader to refuse."""
+    if isinstance(values, jax.Array):
+        values = known_numbers("ModelBuilder", values)
     items = list(np.asarray(values).reshape(-1)) if not isinstance(values, str) else [values]
     try:
         return " ".join(repr(float(v)) for v in items)

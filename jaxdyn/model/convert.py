@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from jaxdyn.errors import FloatLike, InputError, is_concrete, listing, suggestion
 from jaxdyn.model.followers import free_coordinates, free_velocity
 from jaxdyn.model.mjcf import joint_name
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 
 
 class _Joint(NamedTuple):
@@ -150,6 +150,7 @@ def from_idyntree(
 
     **Raises:** `InputError` as `from_pinocchio`, or for another base link.
     """
+    check_model(model)
     there = _idyntree(model, idyn_model)
     pose = _numbers("base_pose", base_pose)
     _check(pose, (4, 4), "base_pose")
@@ -172,6 +173,7 @@ def to_idyntree(
 
     **Raises:** `InputError`.
     """
+    check_model(model)
     there = _idyntree(model, idyn_model)
     state = _to(model, there, q, v)
     position = state if v is None else state[0]
@@ -268,6 +270,7 @@ def _spread(function: Callable[..., Array], array: np.ndarray, size: int) -> np.
 
 
 def _to(model: Model, there: _There, q: FloatLike, v: FloatLike | None) -> Any:
+    check_model(model)
     tree = model.tree.free
     ours = _numbers("q", q)
     _check(ours, (model.nq,), "q")
@@ -298,6 +301,7 @@ def _to(model: Model, there: _There, q: FloatLike, v: FloatLike | None) -> Any:
 
 
 def _from(model: Model, there: _There, q: FloatLike, v: FloatLike | None) -> Any:
+    check_model(model)
     tree = model.tree.free
     theirs = _numbers("q", q)
     _check(theirs, (there.nq,), "q")

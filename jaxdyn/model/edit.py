@@ -16,7 +16,8 @@ from jaxdyn.errors import FloatLike, InputError, check_shape, is_concrete, listi
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.spatial import SpatialInertia
 from jaxdyn.model.joints import joint_pose, neutral_of
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
+from jaxdyn.model.order import check_locked
 from jaxdyn.model.parts import Body, Frame, Parts, Solid, moved, put_together, take_apart
 from jaxdyn.model.tree import JOINT_SIZES
 
@@ -58,8 +59,9 @@ def reduce(model: Model, locked: Mapping[str, FloatLike] | Sequence[str]) -> Mod
 
 def _locked_coordinates(model: Model, locked: Mapping[str, FloatLike] | Sequence[str]) -> dict:
     tree, dtype = model.tree, model.dtype
-    if isinstance(locked, str) or not isinstance(locked, Mapping | Sequence):
-        raise InputError(f"locked: wanted a mapping from joint names to values, or names, given {locked!r}.")
+    if locked is None:
+        raise InputError("locked: wanted a mapping from joint names to values, or names alone, given None.")
+    check_locked(locked)
     values = {}
     for name in locked:
         if name not in tree.joint_names:
@@ -107,6 +109,7 @@ def _pose(name: str, pose: SE3 | FloatLike | None, dtype) -> SE3:
 
 def _frame(model: Model, frame: str) -> tuple[int, SE3]:
     """The body of a frame, and its pose there."""
+    check_model(model)
     i = model.frame(frame)
     return model.tree.frame_bodies[i], SE3(model.frame_placement.rotation[i], model.frame_placement.translation[i])
 
@@ -117,6 +120,7 @@ def add_frame(model: Model, name: str, frame: str, placement: SE3 | FloatLike | 
 
     **Raises:** `UnknownNameError`; `InputError` if the name is taken.
     """
+    check_model(model)
     if name in model.frame_names:
         raise InputError(f"name: there is a frame {name!r} already.")
     parts = take_apart(model)
@@ -227,6 +231,7 @@ def change_base(model: Model, frame: str) -> Model:
     **Raises:** `UnknownNameError`; `InputError` for a robot whose one root joint is not floating: of a fixed root the
     inertia is not known; load the file with `base_link=` instead.
     """
+    check_model(model)
     tree = model.tree
     if tree.parents.count(-1) != 1 or tree.joint_types[0] != "floating":
         raise InputError("model: wanted a floating root; of a fixed one, load the file with base_link= instead.")

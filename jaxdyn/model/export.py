@@ -8,7 +8,7 @@ import numpy as np
 from jaxdyn.errors import InputError, is_concrete
 from jaxdyn.model.builder import ModelBuilder
 from jaxdyn.model.description import inverse_pose, unused_name
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 
 
 def to_builder(model: Model, name: str = "robot") -> ModelBuilder:
@@ -21,6 +21,7 @@ def to_builder(model: Model, name: str = "robot") -> ModelBuilder:
 
     **Raises:** `InputError` under `jit`, `vmap` or `grad`, where the numbers cannot be read.
     """
+    check_model(model)
     if not all(is_concrete(leaf) for leaf in jax.tree.leaves(model)):
         raise InputError("to_builder: the model's numbers cannot be read under jit, vmap or grad.")
     tree, builder = model.tree, ModelBuilder(name)

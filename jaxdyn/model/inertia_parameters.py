@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.errors import FloatLike, InputError, as_float_array, check_shape
 from jaxdyn.math.spatial import SpatialInertia, consistency_report
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 
 # entries of a symmetric 3 x 3 matrix among Ixx, Ixy, Iyy, Ixz, Iyz, Izz
 _ORDER = ((0, 1, 3), (1, 2, 4), (3, 4, 5))
@@ -115,6 +115,7 @@ def with_inertial_parameters(model: Model, parameters: FloatLike) -> Model:
 
     **Raises:** `InputError` for a wrong shape.
     """
+    check_model(model)
     p = check_shape("parameters", parameters, (model.n_bodies, 10), "One row per body.", dtype=model.dtype)
     return dataclasses.replace(model, inertia=SpatialInertia.from_point_parameters(p.astype(model.dtype)))
 
@@ -125,6 +126,7 @@ def inertia_report(model: Model, tolerance: float | None = None) -> tuple[str, .
 
     **Arguments:** `tolerance`: relative violation that counts as rounding.
     """
+    check_model(model)
     return consistency_report(model.inertia, model.body_names, tolerance) if model.n_bodies else ()
 
 

@@ -15,15 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
-from jaxdyn.errors import FloatLike, InputError, Status, check_shape, is_concrete
+from jaxdyn.errors import FloatLike, InputError, Status, check_key, check_shape, is_concrete
 from jaxdyn.model import joints
 from jaxdyn.model.joints import neutral_coordinates
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 from jaxdyn.model.tree import QUATERNION_START, Tree
 
 
 def neutral(model: Model) -> Float[Array, " nq"]:
     """The neutral configuration (nq): zero, and the identity for quaternions."""
+    check_model(model)
     return jnp.asarray(neutral_coordinates(model.tree), dtype=model.dtype)
 
 
@@ -77,6 +78,7 @@ def normalize(model: Model, q: FloatLike) -> Float[Array, " nq"]:
     """The configuration (nq) with quaternions at unit length; a zero quaternion becomes the identity. Other
     coordinates stay.
     """
+    check_model(model)
     q = check_shape("q", q, (model.nq,), _layout(model, q), dtype=model.dtype)
     return _by_group(model.tree, joints.normalize_joint, "q", ("q",), q)
 
@@ -107,7 +109,11 @@ def random_configuration(model: Model, key: PRNGKeyArray | UInt32[Array, "2"]) -
     A coordinate with two finite limits is uniform between them; with one, it lies within by the magnitude of
     a normal number; without, it is normal (metres), uniform over one turn (continuous, angle of planar) or a
     uniform rotation (quaternions).
+
+    **Raises:** `InputError` for what is no key, such as a plain seed.
     """
+    check_model(model)
+    check_key("key", key)
     return _random(model.tree, key, model.lower, model.upper)
 
 
@@ -131,6 +137,7 @@ def _random(tree: Tree, key: jax.Array, lower: Float[Array, " nq"], upper: Float
 def configuration_status(model: Model, q: FloatLike) -> Int[Array, ""]:
     """`Status` of a configuration as an int32 scalar, also under `jit`: `NON_FINITE`, `ZERO_QUATERNION` or
     `OK`."""
+    check_model(model)
     q = check_shape("q", q, (model.nq,), _layout(model, q), dtype=model.dtype)
     status = jnp.where(jnp.all(jnp.isfinite(q)), Status.OK.value, Status.NON_FINITE.value)
     starts = _quaternion_starts(model.tree)
@@ -147,6 +154,7 @@ def check_configuration(model: Model, q: FloatLike, name: str = "q") -> Float[Ar
     under `jit`, `vmap` or `grad`), for a zero quaternion. Under `jit` ask `configuration_status`; a zero
     quaternion there counts as the identity.
     """
+    check_model(model)
     q = check_shape(name, q, (model.nq,), _layout(model, q), dtype=model.dtype)
     starts = _quaternion_starts(model.tree)
     if starts.size and is_concrete(q):

@@ -35,7 +35,7 @@ def from_mjcf(
     source: Any,
     *,
     joints: Sequence[str] | None = None,
-    locked: Mapping[str, FloatLike] | None = None,
+    locked: Mapping[str, FloatLike] | Sequence[str] | None = None,
     frames: Mapping[str, tuple[str, Any]] | None = None,
     mimic: str = "independent",
     dtype: Any = None,

@@ -147,6 +147,16 @@ class Model(eqx.Module):
         return f"Model(n_joints={t.n_joints}, nq={t.nq}, nv={t.nv}, n_frames={t.n_frames}, n_shapes={len(t.geometry)}, dtype={self.dtype})"
 
 
+def check_model(model: Any) -> None:
+    """Refuses what is no robot, for functions that would ask it for its tree.
+
+    **Raises:** `InputError`.
+    """
+    if not isinstance(model, Model):
+        given = f"the text {model!r:.60}" if isinstance(model, str) else f"a {type(model).__name__}"
+        raise InputError(f"model: wanted a Model, as load or from_urdf makes it, given {given}.")
+
+
 def float_dtype(dtype: Any) -> Any:
     """A NumPy dtype for the leaves of a model: JAX's default float for None. Raises `InputError` if it is not a float
     that JAX may hold now.
@@ -176,6 +186,7 @@ def configuration(
 
     **Raises:** `UnknownNameError` for a joint that does not exist, `InputError` for a wrong shape.
     """
+    check_model(model)
     if base is None:
         base = jnp.asarray(neutral_coordinates(model.tree), dtype=model.dtype)
     return _scatter(model, "base", base, values, model.tree.q_offset, model.tree.joint_nq)
@@ -190,6 +201,7 @@ def tangent(model: Model, values: Mapping[str, FloatLike], *, base: FloatLike | 
 
     **Raises:** `UnknownNameError`, `InputError`.
     """
+    check_model(model)
     if base is None:
         base = jnp.zeros(model.nv, model.dtype)
     return _scatter(model, "base", base, values, model.tree.v_offset, model.tree.joint_nv)

@@ -6,11 +6,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdyn.errors import FloatLike, InputError, URDFError, check_shape, listing, suggestion, unknown_name
+from jaxdyn.errors import (
+    FloatLike,
+    InputError,
+    URDFError,
+    check_shape,
+    known_numbers,
+    listing,
+    suggestion,
+    unknown_name,
+)
 from jaxdyn.model.description import UNBOUNDED, Joint, Robot, at_line
 from jaxdyn.model.joints import neutral_of
 from jaxdyn.model.mimic import Follower, check_kept_followers, frozen_followers
@@ -82,7 +91,7 @@ def moving_joints(
     order: list[tuple[Joint | None, str]],
     root: str,
     selected: Sequence[str] | None,
-    locked: Mapping[str, FloatLike] | None,
+    locked: Mapping[str, FloatLike] | Sequence[str] | None,
     followers: Mapping[str, Follower],
 ) -> tuple[list[Joint], dict[str, np.ndarray]]:
     """The joints of the model in their order (with the free-flyer, if any, and with joints that follow others), and
@@ -94,11 +103,11 @@ def moving_joints(
     by_name = {joint.name: joint for joint in movable}
     root_joint = _free_flyer(robot, order) if root == "floating" else None
     values: dict[str, np.ndarray] = {}
-    if locked is not None and not isinstance(locked, Mapping):
-        raise InputError(f"locked: wanted a mapping from joint names to values, given {type(locked).__name__}.")
-    for name, value in (locked or {}).items():
+    check_locked(locked)
+    for name in locked or ():
         joint = _movable("locked", name, robot, by_name)
-        values[name] = _frozen_coordinates(joint, value)
+        named_only = not isinstance(locked, Mapping)
+        values[name] = neutral_of(joint.kind) if named_only else _frozen_coordinates(joint, locked[name])
     if selected is None:
         chosen = [joint for joint in movable if joint.name not in values and joint.name not in followers]
     else:
@@ -120,6 +129,13 @@ def moving_joints(
     if selected is not None:
         moving = _in_given_order(order, chosen, moving)
     return ([root_joint] if root_joint is not None else []) + moving, values
+
+
+def check_locked(locked: Any) -> None:
+    """**Raises:** `InputError` for what is neither a mapping from joint names to values, nor a sequence of names, nor None."""
+    names = isinstance(locked, Mapping | Sequence) and not isinstance(locked, str | bytes)
+    if locked is not None and not (names and all(isinstance(name, str) for name in locked)):
+        raise InputError(f"locked: wanted a mapping from joint names to values, or names alone, given {locked!r:.80}.")
 
 
 def _in_given_order(order: list[tuple[Joint | None, str]], chosen: list[Joint], moving: list[Joint]) -> list[Joint]:
@@ -189,7 +205,7 @@ def _frozen_coordinates(joint: Joint, value: FloatLike) -> np.ndarray:
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = float(value)
     shape = () if size == 1 and np.ndim(value) == 0 else (size,)
-    array = np.asarray(check_shape(f"locked[{joint.name!r}]", value, shape), dtype=float).reshape(size)
+    array = known_numbers(f"locked[{joint.name!r}]", check_shape(f"locked[{joint.name!r}]", value, shape)).reshape(size)
     if isinstance(value, float):
         array = np.full(size, value)  # JAX may have rounded it to float32
     if not np.all(np.isfinite(array)):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxdyn.errors import InputError, listing
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.spatial import SpatialInertia
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 from jaxdyn.model.tree import ShapeInfo, Tree
 
 OF_COORDINATES = ("lower", "upper")
@@ -71,6 +71,7 @@ def _item(stack, i: int):
 
 def take_apart(model: Model) -> Parts:
     """The pieces of a model."""
+    check_model(model)
     tree = model.tree
     number = {joint: (k, leader) for k, (joint, leader) in enumerate(tree.followers)}
     bodies = []

@@ -15,7 +15,7 @@ from jaxtyping import Array, Int
 from jaxdyn.errors import FloatLike, InputError, as_float_array, check_shape, unknown_name
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.spatial import SpatialInertia
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 
 WATER = 1000.0
 _SIZES = {"box": 3, "sphere": 1, "cylinder": 2, "capsule": 2}
@@ -125,6 +125,7 @@ def shape_inertia(
 
     **Raises:** `InputError` for an index out of range or a mesh that cannot be read.
     """
+    check_model(model)
     if not 0 <= shape < len(model.tree.geometry):
         raise InputError(f"shape: wanted an index below {len(model.tree.geometry)}, given {shape}.")
     info, size = model.tree.geometry[shape], model.shape_size[shape]

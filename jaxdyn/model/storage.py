@@ -22,7 +22,7 @@ import numpy as np
 from jaxdyn.errors import InputError, is_concrete, listing, suggestion
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.spatial import SpatialInertia
-from jaxdyn.model.model import Model, float_dtype
+from jaxdyn.model.model import Model, check_model, float_dtype
 from jaxdyn.model.tree import ShapeInfo, Tree
 from jaxdyn.version import __version__
 
@@ -38,6 +38,7 @@ def save(path: str | os.PathLike, model: Model) -> None:
     **Raises:** `InputError` under `jit`, `vmap` or `grad`, where the numbers cannot be read; `OSError` with the path where it
     cannot be written.
     """
+    check_model(model)
     leaves = _leaves(model)
     if not all(is_concrete(leaf) for leaf in leaves.values()):
         raise InputError("save: the model's numbers cannot be read under jit, vmap or grad.")

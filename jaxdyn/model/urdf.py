@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxdyn.errors import FloatLike, UnknownNameError, listing, nearest
+from jaxdyn.errors import FloatLike, UnknownNameError, listing, nearest, suggestion
 from jaxdyn.model.build import GRAVITY, build_model
 from jaxdyn.model.model import Model
 from jaxdyn.model.urdf_parse import parse_robot
@@ -22,7 +23,7 @@ def from_urdf(
     root: str = "fixed",
     base_link: str | None = None,
     joints: Sequence[str] | None = None,
-    locked: Mapping[str, FloatLike] | None = None,
+    locked: Mapping[str, FloatLike] | Sequence[str] | None = None,
     frames: Mapping[str, tuple[str, Any]] | None = None,
     mimic: str = "reduce",
     package_dirs: Sequence[str | os.PathLike] = (),
@@ -41,7 +42,8 @@ def from_urdf(
       motion. Such a joint carries a body `link_at_joint`, the link itself is a frame on it.
     - `joints`: the joints to keep, all others are frozen. They are numbered in the given order, in which a joint must
       come after those between it and the root. Without it: parents first, depth first, in the order of the file.
-    - `locked`: joints to freeze, and the value at which: a number, or the coordinates of a joint with several. A
+    - `locked`: joints to freeze, and the value at which: a number, or the coordinates of a joint with several; or
+      names alone, for joints at zero. A
       joint that is frozen for not being in `joints` stands at its value here, else at zero. Links behind a frozen
       joint become part of the body before it, exactly.
     - `frames`: frames to add, name -> (link, pose), the pose an `SE3`, a matrix (4, 4) or a position (3,).
@@ -81,6 +83,9 @@ def from_urdf(
     )
 
 
+_OPTIONS = tuple(inspect.signature(from_urdf).parameters)[1:]
+
+
 def robot_names() -> tuple[str, ...]:
     """Names of the robots that come with the library, for `load`."""
     return tuple(sorted(path.stem for path in ROBOTS.glob("*.urdf")))
@@ -91,9 +96,12 @@ def load(name_or_path: str | os.PathLike, **options: Any) -> Model:
 
     **Arguments:** `name_or_path`: one of `robot_names()`, or what `from_urdf` takes; `options`: those of `from_urdf`.
 
-    **Raises:** `UnknownNameError` for a name without a dot or slash that is no robot of the library; else as
-    `from_urdf`.
+    **Raises:** `UnknownNameError` for a name without a dot or slash that is no robot of the library; `TypeError` for an
+    option that `from_urdf` has not; else as `from_urdf`.
     """
+    for option in options:
+        if option not in _OPTIONS:
+            raise TypeError(f"load: there is no option {option!r}{suggestion(option, _OPTIONS)}.")
     if isinstance(name_or_path, str):
         if name_or_path in robot_names():
             return from_urdf(ROBOTS / f"{name_or_path}.urdf", **options)

@@ -21,6 +21,7 @@ from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import FloatLike, InputError
 from jaxdyn.math import SE3
 from jaxdyn.model import Model, normalize
+from jaxdyn.model.model import check_model
 from jaxdyn.systems.contacts import Contacts, checked_contacts, contact_frames
 from jaxdyn.systems.dynamics import contact_dynamics, contact_torque
 from jaxdyn.systems.robot import RobotDynamics, adapted
@@ -73,6 +74,7 @@ class FixedBaseDynamics(RobotDynamics):
         armature: FloatLike | None = None,
         joint_friction: bool = False,
     ):
+        check_model(model)
         if has_floating_root(model):
             raise InputError('model: its root is floating; use FloatingBaseDynamics, or load it with root="fixed".')
         model, dtype = adapted(model, gravity, armature, model.nv), model.dtype

@@ -35,6 +35,7 @@ from jaxdyn.errors import FloatLike, InputError, check_shape, is_concrete, unkno
 from jaxdyn.math import so3
 from jaxdyn.model import Model, coordinate_rates, integrate, neutral
 from jaxdyn.model import difference as model_difference
+from jaxdyn.model.model import check_model
 
 
 class State(eqx.Module):
@@ -158,6 +159,7 @@ def boxminus(system: System, x1: Any, x0: Any) -> Float[Array, " two_nv"]:
 
 def check_floating(model: Model) -> None:
     """Raises `InputError` unless the first joint is floating and hangs on the world, and is the only one to do so."""
+    check_model(model)
     types, parents = model.tree.joint_types, model.tree.parents
     if not types or types[0] != "floating" or parents.count(-1) != 1:
         raise InputError(
@@ -173,6 +175,7 @@ def state_from_configuration(model: Model, q: FloatLike | None = None, v: FloatL
 
     **Raises:** `InputError` for a model without a floating root or a wrong shape.
     """
+    check_model(model)
     check_floating(model)
     q = check_shape("q", neutral(model) if q is None else q, (model.nq,), dtype=model.dtype)
     v = check_shape("v", jnp.zeros(model.nv, q.dtype) if v is None else v, (model.nv,), dtype=q.dtype)
@@ -183,6 +186,7 @@ def state_from_configuration(model: Model, q: FloatLike | None = None, v: FloatL
 
 def configuration_from_state(model: Model, x: State) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """Configuration `q` and velocity `v` of a floating-root model: the inverse of `state_from_configuration`."""
+    check_model(model)
     check_floating(model)
     q = jnp.concatenate([x.position, so3.to_quaternion(x.rotation), x.joint_position])
     linear, angular = (so3.rotate_back(x.rotation, part) for part in (x.twist[:3], x.twist[3:]))

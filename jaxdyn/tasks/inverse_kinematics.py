@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxdyn.errors import FloatLike, InputError, Status, check_shape
+from jaxdyn.errors import FloatLike, InputError, Status, check_key, check_shape
 from jaxdyn.model import Model, integrate, random_configuration
 from jaxdyn.model.manifold import check_configuration
 from jaxdyn.tasks.hierarchy import HierarchySolution, solve_hierarchy
@@ -90,6 +90,8 @@ def inverse_kinematics(
     damping = check_shape("damping", damping, (), dtype=dtype)
     if restarts and key is None:
         raise InputError("restarts need a random key: pass key=jax.random.key(0).")
+    if restarts:
+        check_key("key", key)
 
     def advance(stack: Stack, q, damp) -> tuple[Array, HierarchySolution, Array]:
         state = robot_state(model, q)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -15,11 +14,11 @@ from jaxdyn.errors import FloatLike, InputError, as_float_array, is_concrete
 
 def float_leaf(value: FloatLike | None) -> Any:
     """A number or array as a leaf; integers of Python are meant as numbers."""
-    if value is None or not is_concrete(value):
-        return value
+    if value is None:
+        return None
     if isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
-    return as_float_array("value", value) if not isinstance(value, jax.Array) else value
+    return as_float_array("value", value)
 
 
 def bool_leaf(value: Any) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,6 +15,7 @@ from jaxdyn import algorithms as alg
 from jaxdyn.algorithms.center_of_mass import center_of_mass
 from jaxdyn.errors import InputError, check_shape, unknown_name
 from jaxdyn.math import so3
+from jaxdyn.math.arguments import check_core
 from jaxdyn.model import integrate
 from jaxdyn.tasks.affine import Affine
 from jaxdyn.tasks.data import HessianType
@@ -39,15 +41,17 @@ class AxisTask(MotionTask):
     reference: Any = eqx.field(converter=float_leaf)
     name: str = eqx.field(static=True, kw_only=True, default="")
 
+    cores: ClassVar = {"axis": (3,), "reference": (3,)}
+
     def __post_init__(self):
         self.name = self.name or f"axis_{self.frame}"
 
     def _axis(self, state: RobotState) -> Array:
         rotation = alg.frame_pose(state.model, state.kin, self.frame).rotation
-        return so3.rotate(rotation, _unit(self.axis.astype(state.q.dtype)))
+        return so3.rotate(rotation, _unit(self._feed("axis", self.axis, 3, state.q.dtype)))
 
     def error(self, state):
-        return so3.cross(self._axis(state), _unit(self.reference.astype(state.q.dtype)))
+        return so3.cross(self._axis(state), _unit(self._feed("reference", self.reference, 3, state.q.dtype)))
 
     def jacobian(self, state):
         a = self._axis(state)
@@ -58,9 +62,8 @@ class AxisTask(MotionTask):
         a = self._axis(state)
         w = alg.frame_velocity(state.model, state.kin, self.frame)[3:]
         spin, turn = a @ w, so3.cross(w, a)
-        return alg.jacobian_dot_v(state.model, state.kin, self.frame)[3:] * 1.0 - (
-            a * (a @ alg.jacobian_dot_v(state.model, state.kin, self.frame)[3:] + turn @ w) + turn * spin
-        )
+        rate = alg.jacobian_dot_v(state.model, state.kin, self.frame)[3:]
+        return rate - a * (a @ rate + turn @ w) - turn * spin
 
 
 class GazeTask(MotionTask):
@@ -76,15 +79,17 @@ class GazeTask(MotionTask):
     nearest: Any = eqx.field(default=0.2, converter=float_leaf)
     name: str = eqx.field(static=True, kw_only=True, default="")
 
+    cores: ClassVar = {"reference": (3,), "axis": (3,)}
+
     def __post_init__(self):
         self.name = self.name or f"gaze_{self.frame}"
 
     def _geometry(self, state: RobotState):
         pose = alg.frame_pose(state.model, state.kin, self.frame)
         dtype = state.q.dtype
-        axis = jnp.asarray([1.0, 0.0, 0.0], dtype) if self.axis is None else self.axis.astype(dtype)
+        axis = jnp.asarray([1.0, 0.0, 0.0], dtype) if self.axis is None else self._feed("axis", self.axis, 3, dtype)
         a = so3.rotate(pose.rotation, _unit(axis))
-        line = self.reference.astype(dtype) - pose.translation
+        line = self._feed("reference", self.reference, 3, dtype) - pose.translation
         square = jnp.sum(line * line)
         far = square > self.nearest.astype(dtype) ** 2
         distance = jnp.sqrt(jnp.where(far, square, 1.0))
@@ -114,8 +119,9 @@ class GazeTask(MotionTask):
 class _GradientTask(MotionTask):
     """Moves down (or up) the slope of a function of the configuration. nv rows."""
 
+    @abc.abstractmethod
     def slope(self, state: RobotState) -> Float[Array, " nv"]:
-        raise NotImplementedError
+        """Where to move."""
 
     def error(self, state):
         return self.slope(state)
@@ -212,6 +218,9 @@ class JointCouplingTask(MotionTask):
     def __post_init__(self):
         self.joints = tuple(self.joints)
 
+    def __check_init__(self) -> None:
+        check_core(f"{self.name}: ratios", self.ratios, (len(self.joints),))
+
     def _where(self, model) -> tuple[list[int], list[int]]:
         t, at_q, at_v = model.tree, [], []
         for joint in self.joints:
@@ -252,14 +261,12 @@ class CapturePointTask(MotionTask):
     omega: Any = eqx.field(converter=float_leaf)
     name: str = eqx.field(static=True, kw_only=True, default="capture_point")
 
+    cores: ClassVar = {"reference": (2,)}
+
     def error(self, state):
         com = center_of_mass(state.model, state.kin)[:2]
         speed = (alg.com_jacobian(state.model, state.kin) @ state.v)[:2]
-        return (
-            check_shape("reference", self.reference, (2,)).astype(com.dtype)
-            - com
-            - speed / self.omega.astype(com.dtype)
-        )
+        return self._feed("reference", self.reference, 2, com.dtype) - com - speed / self.omega.astype(com.dtype)
 
     def jacobian(self, state):
         return alg.com_jacobian(state.model, state.kin)[:2]
@@ -308,6 +315,8 @@ class WrenchTask(Task):
     local: bool = eqx.field(static=True, default=False)
     name: str = eqx.field(static=True, kw_only=True, default="")
 
+    cores: ClassVar = {"reference": (6,)}
+
     def __post_init__(self):
         self.name = self.name or f"wrench_{self.contact}"
 
@@ -317,7 +326,7 @@ class WrenchTask(Task):
         else:
             y = wrench_variable(state, self.contact, self.name)
         wanted = jnp.zeros(6, y.q.dtype) if self.reference is None else self.reference.astype(y.q.dtype)
-        return y.M, check_shape("reference", wanted, (6,)) - y.q
+        return y.M, check_shape(f"{self.name}: reference", wanted, (6,)) - y.q
 
     def size_in(self, state):
         return 6
@@ -332,12 +341,14 @@ class CenterOfPressureTask(Task):
     rotation: Any = eqx.field(default=None, converter=float_leaf)
     name: str = eqx.field(static=True, kw_only=True, default="")
 
+    cores: ClassVar = {"reference": (2,), "rotation": (3, 3)}
+
     def __post_init__(self):
         self.name = self.name or f"cop_{self.contact}"
 
     def _terms(self, state):
         w = local_wrench(state, self.contact, self.rotation, self.name)
-        x, y = check_shape("reference", self.reference, (2,)).astype(w.q.dtype)
+        x, y = check_shape(f"{self.name}: reference", self.reference, (2,)).astype(w.q.dtype)
         rows = (w[4:5] + x * w[2:3]) / (w[3:4] - y * w[2:3])
         return rows.M, -rows.q
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -24,8 +24,9 @@ from jaxtyping import Array, Float
 
 from jaxdyn import algorithms as alg
 from jaxdyn.algorithms.center_of_mass import center_of_mass
-from jaxdyn.errors import FloatLike, InputError, check_shape, unknown_name
+from jaxdyn.errors import FloatLike, InputError, NotDefinedError, check_shape, unknown_name
 from jaxdyn.math import se3, so3
+from jaxdyn.math.arguments import check_core
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.spatial import Representation
 from jaxdyn.model import difference, integrate
@@ -96,9 +97,9 @@ class MotionTask(Task):
         return jnp.where(self.active, cost, 0.0)
 
     def with_reference(self, reference: Any) -> MotionTask:
-        """The task with another reference."""
+        """The task with another reference; `NotDefinedError` if it has none."""
         if "reference" not in {f.name for f in dataclasses.fields(self)}:
-            raise NotImplementedError(f"{self.name}: a {type(self).__name__} has no reference.")
+            raise NotDefinedError(f"{self.name}: a {type(self).__name__} has no reference.")
         return dataclasses.replace(self, reference=reference)
 
     def with_feed_forward(self, velocity: FloatLike | None = None, acceleration: FloatLike | None = None) -> MotionTask:
@@ -170,6 +171,9 @@ class CartesianTask(MotionTask):
     hessian: HessianType = eqx.field(static=True, kw_only=True, default=HessianType.SEMIDEF)
 
     def __post_init__(self):
+        if not isinstance(self.reference, SE3):
+            given = type(self.reference).__name__
+            raise InputError(f"reference: wanted an SE3(rotation, translation), given a {given}; see SE3.from_matrix.")
         if self.orientation_error not in ORIENTATION_ERRORS:
             raise unknown_name("orientation error", self.orientation_error, ORIENTATION_ERRORS)
         self.name = self.name or f"cartesian_{self.frame}"
@@ -237,6 +241,8 @@ class PositionTask(MotionTask):
     point: Any = eqx.field(default=None, converter=float_leaf)
     name: str = eqx.field(static=True, kw_only=True, default="")
 
+    cores: ClassVar = {"reference": (3,), "point": (3,)}
+
     def __post_init__(self):
         self.name = self.name or f"position_{self.frame}"
 
@@ -247,7 +253,7 @@ class PositionTask(MotionTask):
         return alg.frame_point(state.model, state.kin, self.frame, self._point(state))
 
     def error(self, state):
-        return check_shape("reference", self.reference, (3,)).astype(state.q.dtype) - self._position(state)
+        return self._feed("reference", self.reference, 3, state.q.dtype) - self._position(state)
 
     def jacobian(self, state):
         return alg.point_jacobian(state.model, state.kin, self.frame, self._point(state))
@@ -277,7 +283,7 @@ class PosturalTask(MotionTask):
         return 10.0
 
     def error(self, state):
-        return difference(state.model, state.q, self.reference.astype(state.q.dtype))
+        return difference(state.model, state.q, self._feed("reference", self.reference, state.model.nq, state.q.dtype))
 
     def jacobian(self, state):
         return jnp.eye(state.model.nv, dtype=state.q.dtype)
@@ -296,9 +302,10 @@ class CoMTask(MotionTask):
     name: str = eqx.field(static=True, kw_only=True, default="com")
     hessian: HessianType = eqx.field(static=True, kw_only=True, default=HessianType.SEMIDEF)
 
+    cores: ClassVar = {"reference": (3,)}
+
     def error(self, state):
-        reference = check_shape("reference", self.reference, (3,)).astype(state.q.dtype)
-        return reference - center_of_mass(state.model, state.kin)
+        return self._feed("reference", self.reference, 3, state.q.dtype) - center_of_mass(state.model, state.kin)
 
     def jacobian(self, state):
         return alg.com_jacobian(state.model, state.kin)
@@ -324,6 +331,10 @@ class MomentumTask(MotionTask):
         if self.part not in ("linear", "angular", "both"):
             raise unknown_name("part", self.part, ("linear", "angular", "both"))
         self.name = self.name or f"{self.part}_momentum"
+
+    def __check_init__(self) -> None:
+        if self.reference is not None:
+            check_core(f"{self.name}: reference", self.reference, (6 if self.part == "both" else 3,))
 
     def _rows(self):
         return {"linear": slice(0, 3), "angular": slice(3, 6), "both": slice(0, 6)}[self.part]

@@ -15,7 +15,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from jaxdyn.errors import InputError, unknown_name
+from jaxdyn.errors import InputError, NotDefinedError, unknown_name
 from jaxdyn.tasks.constraint import Constraint, aggregate, as_constraint
 from jaxdyn.tasks.data import ConstraintData, TaskData
 from jaxdyn.tasks.leaves import bool_leaf
@@ -113,7 +113,7 @@ class Stack(eqx.Module):
         def one(task):
             try:
                 return task.reset(state)
-            except NotImplementedError:
+            except NotDefinedError:
                 return task
 
         return dataclasses.replace(self, levels=tuple(one(level) for level in self.levels))

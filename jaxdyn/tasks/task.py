@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -27,7 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.errors import FloatLike, InputError, check_shape, is_concrete
+from jaxdyn.errors import FloatLike, InputError, NotDefinedError, check_shape, is_concrete
+from jaxdyn.math.arguments import check_core
 from jaxdyn.tasks.affine import Affine
 from jaxdyn.tasks.constraint import Constraint, as_constraint
 from jaxdyn.tasks.data import HessianType, TaskData
@@ -53,6 +54,14 @@ class Task(eqx.Module):
     constraints: tuple = eqx.field(kw_only=True, default=())
     hessian: HessianType = eqx.field(static=True, kw_only=True, default=HessianType.UNKNOWN)
     variable: Affine | None = eqx.field(kw_only=True, default=None)
+
+    cores: ClassVar[Mapping[str, tuple[int, ...]]] = {}
+    """Last axes of leaves that have a fixed shape; a task may be built as a batch, with axes before them."""
+
+    def __check_init__(self) -> None:
+        for leaf, core in self.cores.items():
+            if getattr(self, leaf) is not None:
+                check_core(f"{self.name}: {leaf}", getattr(self, leaf), core)
 
     __array_ufunc__ = None  # NumPy arrays leave `matrix * task` to us
 
@@ -114,8 +123,8 @@ class Task(eqx.Module):
             raise InputError("; ".join(faults) + ".")
 
     def reset(self, state: Any = None) -> Any:
-        """The task with its reference where the robot is now; `NotImplementedError` if it has none."""
-        raise NotImplementedError(f"{self.name}: a {type(self).__name__} has no reference to reset.")
+        """The task with its reference where the robot is now; `NotDefinedError` if it has none."""
+        raise NotDefinedError(f"{self.name}: a {type(self).__name__} has no reference to reset.")
 
     def diagnostics(self, state: RobotState | None = None) -> dict[str, Any]:
         """Numbers worth logging, by name."""
