@@ -102,6 +102,7 @@ from .contact import CompliantContact as CompliantContact
 from .contact import ConstrainedMotion as ConstrainedMotion
 from .contact import ContactPatch as ContactPatch
 from .contact import ContactPoints as ContactPoints
+from .contact import ContactSchedule as ContactSchedule
 from .contact import Coulomb as Coulomb
 from .contact import FixedFrame as FixedFrame
 from .contact import FixedPoint as FixedPoint

@@ -31,6 +31,7 @@ from jaxdyn.contact.rigid_dynamics import constraint_dynamics as constraint_dyna
 from jaxdyn.contact.rigid_dynamics import constraint_error as constraint_error
 from jaxdyn.contact.rigid_dynamics import constraint_jacobian as constraint_jacobian
 from jaxdyn.contact.rigid_dynamics import impulse_dynamics as impulse_dynamics
+from jaxdyn.contact.schedule import ContactSchedule as ContactSchedule
 from jaxdyn.contact.stability import stable_dt as stable_dt
 from jaxdyn.contact.terrain import FlatTerrain as FlatTerrain
 from jaxdyn.contact.terrain import PlaneTerrain as PlaneTerrain

@@ -31,7 +31,8 @@ _GROWTH = {
     "RKMK4": _runge_kutta_4,
     "EmbeddedRK4": _runge_kutta_4,
 }
-_INTEGRATORS = ("SemiImplicitEuler", *_GROWTH, "LinearlyImplicit")
+_ALWAYS_STABLE = ("LinearlyImplicit", "ImplicitMidpoint")
+_INTEGRATORS = ("SemiImplicitEuler", *_GROWTH, *_ALWAYS_STABLE)
 
 
 def stable_dt(
@@ -44,10 +45,10 @@ def stable_dt(
     `effective_mass`: kg, that the contact feels: about the mass of the foot plus what the leg passes on, and never more
     than the robot's; `integrator`: name of its class.
 
-    **Returns:** infinity for `LinearlyImplicit`; 0 for explicit Euler without damping, which is never stable.
+    **Returns:** infinity for `LinearlyImplicit` and `ImplicitMidpoint`; 0 for explicit Euler without damping, which is never stable.
 
     **Raises:** `UnknownNameError`, and `InputError` for a value that is not positive. Python numbers only: this is for
-    planning, not for tracing.
+    planning, not for tracing. `check_step` looks at a whole robot instead, with its controller.
 
     With `w = sqrt(k A / m)` and `zeta = b A / (2 m w)`: semi-implicit Euler is stable below `(2 / w) (sqrt(1 + zeta^2)
     - zeta)`; for the others it is the step at which the growth of one of the two modes first reaches 1.
@@ -61,7 +62,7 @@ def stable_dt(
         raise InputError(f"damping: wanted a number that is not negative, given {damping}.")
     frequency = math.sqrt(stiffness * area / effective_mass)
     zeta = damping * area / (2 * effective_mass * frequency)
-    if integrator == "LinearlyImplicit":
+    if integrator in _ALWAYS_STABLE:
         return math.inf
     if integrator == "SemiImplicitEuler":
         return 2 / frequency * (math.sqrt(1 + zeta**2) - zeta)

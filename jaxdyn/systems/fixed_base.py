@@ -17,6 +17,7 @@ from jaxdyn.algorithms.configuration import as_configuration
 from jaxdyn.algorithms.inverse_dynamics import generalized_force, joint_friction_torque, nonlinear_effects
 from jaxdyn.algorithms.mass_matrix import crba
 from jaxdyn.contact.fields import cast
+from jaxdyn.contact.schedule import ContactSchedule
 from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import FloatLike, InputError
 from jaxdyn.math import SE3
@@ -24,7 +25,7 @@ from jaxdyn.model import Model, normalize
 from jaxdyn.model.model import check_model
 from jaxdyn.systems.contacts import Contacts, checked_contacts, contact_frames
 from jaxdyn.systems.dynamics import contact_dynamics, contact_torque
-from jaxdyn.systems.robot import RobotDynamics, adapted
+from jaxdyn.systems.robot import RobotDynamics, adapted, checked_schedule
 from jaxdyn.systems.system import (
     FixedBaseDerivative,
     FixedBaseState,
@@ -50,6 +51,7 @@ class FixedBaseDynamics(RobotDynamics):
     - `terrain`: the ground for contacts that do not carry it with them; default: the plane of each anchor.
     - `armature`: (nv,), rotor inertia of the joints, in place of the model's.
     - `joint_friction`: whether the model's joint damping and friction act. Default: they do not, only `torque` does.
+    - `schedule`: when which contact is on; default: always, as far as its `active` says so.
 
     **Raises:** `InputError` at construction for a model with a floating root, a gravity that is not a vector, a frame
     that does not exist, or a wrong shape; at a call for vectors of a wrong length.
@@ -58,6 +60,7 @@ class FixedBaseDynamics(RobotDynamics):
     model: Model
     contacts: Contacts
     terrain: Terrain | None
+    schedule: ContactSchedule | None
     mass_regularization: Float[Array, "... nv nv"] | None = eqx.field(metadata={"rank": 2})
     joint_friction: bool = eqx.field(static=True)
     derivatives: str = eqx.field(static=True)
@@ -73,6 +76,7 @@ class FixedBaseDynamics(RobotDynamics):
         terrain: Terrain | None = None,
         armature: FloatLike | None = None,
         joint_friction: bool = False,
+        schedule: Any = None,
     ):
         check_model(model)
         if has_floating_root(model):
@@ -83,6 +87,7 @@ class FixedBaseDynamics(RobotDynamics):
         self.model = model
         self.contacts = checked_contacts(model, contacts)
         self.terrain = None if terrain is None else cast(terrain, dtype)
+        self.schedule = checked_schedule(schedule, self.contacts, dtype)
         self.mass_regularization = mass_regularization
         self.joint_friction = joint_friction
         self.derivatives = "dense"
@@ -93,12 +98,13 @@ class FixedBaseDynamics(RobotDynamics):
         return self.model.nv
 
     def __call__(self, x: FixedBaseState, u: Any, t: FloatLike = 0.0) -> FixedBaseDerivative:
-        """Time derivative of `x` under `u` (an `Input`, or a bare torque vector) at time `t`, which nothing depends on."""
+        """Time derivative of `x` under `u` (an `Input`, or a bare torque vector) at time `t`, on which only a schedule
+        depends."""
         acceleration = self.acceleration(x, u, t)
         return FixedBaseDerivative(joint_rates(self.model, x.joint_position, x.joint_velocity), acceleration)
 
     def acceleration(self, x: FixedBaseState, u: Any, t: FloatLike = 0.0) -> Float[Array, " nv"]:
-        u = self._checked(x, u)
+        u = self._checked(x, u, t)
         q, v, torque = x.joint_position, x.joint_velocity, u.torque
         if self.joint_friction:
             torque = torque + joint_friction_torque(self.model, v)

@@ -33,6 +33,7 @@ from jaxdyn.algorithms.inverse_dynamics import generalized_force, joint_friction
 from jaxdyn.algorithms.kinematics import forward_kinematics, frame_pose, frame_velocity
 from jaxdyn.algorithms.mass_matrix import crba
 from jaxdyn.contact.fields import cast, parameter
+from jaxdyn.contact.schedule import ContactSchedule
 from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import FloatLike, InputError, UnknownNameError, check_shape
 from jaxdyn.math import SE3, so3
@@ -40,7 +41,7 @@ from jaxdyn.math.series import stumpff
 from jaxdyn.model import Model
 from jaxdyn.systems.contacts import Base, Contacts, checked_contacts, contact_frames
 from jaxdyn.systems.dynamics import contact_dynamics, contact_torque
-from jaxdyn.systems.robot import RobotDynamics, adapted
+from jaxdyn.systems.robot import RobotDynamics, adapted, checked_schedule
 from jaxdyn.systems.system import (
     Input,
     State,
@@ -86,6 +87,7 @@ class FloatingBaseDynamics(RobotDynamics):
     - `terrain`: the ground for contacts that do not carry it with them; default: the plane of each anchor.
     - `armature`: (n,), rotor inertia of the joints, in place of the model's.
     - `joint_friction`: whether the model's joint damping and friction act. Default: they do not, only `torque` does.
+    - `schedule`: when which contact is on; default: always, as far as its `active` says so.
 
     Joint limits and effort limits are not enforced.
 
@@ -96,6 +98,7 @@ class FloatingBaseDynamics(RobotDynamics):
     model: Model
     contacts: Contacts
     terrain: Terrain | None
+    schedule: ContactSchedule | None
     base_link: str | None = eqx.field(static=True)
     joint_friction: bool = eqx.field(static=True)
     derivatives: str = eqx.field(static=True)
@@ -115,6 +118,7 @@ class FloatingBaseDynamics(RobotDynamics):
         terrain: Terrain | None = None,
         armature: FloatLike | None = None,
         joint_friction: bool = False,
+        schedule: Any = None,
     ):
         check_floating(model)
         model, dtype = adapted(model, gravity, armature, model.nv - 6), model.dtype
@@ -125,6 +129,7 @@ class FloatingBaseDynamics(RobotDynamics):
         self.model = model
         self.contacts = checked_contacts(model, contacts)
         self.terrain = None if terrain is None else cast(terrain, dtype)
+        self.schedule = checked_schedule(schedule, self.contacts, dtype)
         self.rho = check_shape("rho", float(rho) if isinstance(rho, int) else rho, (), dtype=dtype).astype(dtype)
         self.mass_regularization = mass_regularization
         self.base_link = None if base_link == model.body_names[0] else base_link
@@ -139,7 +144,8 @@ class FloatingBaseDynamics(RobotDynamics):
         return self.model.nv - 6
 
     def __call__(self, x: State, u: Any, t: FloatLike = 0.0) -> StateDerivative:
-        """Time derivative of `x` under `u` (an `Input`, or a bare torque vector) at time `t`, which nothing depends on.
+        """Time derivative of `x` under `u` (an `Input`, or a bare torque vector) at time `t`, on which only a schedule
+        depends.
 
         **Raises:** `InputError` for vectors of a wrong length.
         """
@@ -154,7 +160,7 @@ class FloatingBaseDynamics(RobotDynamics):
 
     def acceleration(self, x: State, u: Any, t: FloatLike = 0.0) -> Float[Array, " nv"]:
         """`nu_dot`: MIXED acceleration of the base `[p_ddot, omega_dot]`, then joint accelerations."""
-        u = self._checked(x, u)
+        u = self._checked(x, u, t)
         if self.base_link is None:
             return self._acceleration(x, u, None)
         root = self._root(x)

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.contact.compliant import contact_wrenches
+from jaxdyn.contact.fields import cast
+from jaxdyn.contact.schedule import ContactSchedule
 from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import FloatLike, InputError, check_shape
 from jaxdyn.math import SE3
@@ -24,15 +26,17 @@ class RobotDynamics(System):
     model: eqx.AbstractVar[Model]
     contacts: eqx.AbstractVar[Contacts]
     terrain: eqx.AbstractVar[Terrain | None]
+    schedule: eqx.AbstractVar[ContactSchedule | None]
     _state_type: ClassVar[type]
 
     @abc.abstractmethod
     def contact_states(self, x: Any, u: Any = None) -> tuple[SE3, Float[Array, "contacts 6"]]:
         """World poses and MIXED twists of the contacts' frames, stacked in the order of the contacts."""
 
-    def contact_wrenches(self, x: Any, u: Any = None) -> Float[Array, "contacts 6"]:
-        """Wrenches `[force, moment]` of the ground on each contact's frame: world axes, moment about the frame's origin."""
-        u = self._checked(x, u)
+    def contact_wrenches(self, x: Any, u: Any = None, t: FloatLike = 0.0) -> Float[Array, "contacts 6"]:
+        """Wrenches `[force, moment]` of the ground on each contact's frame at time `t` (of which only a schedule takes
+        notice): world axes, moment about the frame's origin."""
+        u = self._checked(x, u, t)
         if not u.contacts:
             return jnp.zeros((0, 6), self.velocity(x).dtype)
         return contact_wrenches(u.contacts, *self.contact_states(x, u), self.terrain)
@@ -41,14 +45,27 @@ class RobotDynamics(System):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each leaf of the state."""
 
-    def _checked(self, x: Any, u: Any) -> Input:
-        """`u` as an `Input` whose contacts are those that act. **Raises:** `InputError` for a wrong state or input."""
+    def _checked(self, x: Any, u: Any, t: FloatLike | None = None) -> Input:
+        """`u` as an `Input` whose contacts are those that act at time `t`. **Raises:** `InputError` for a wrong state or
+        input."""
         if not isinstance(x, self._state_type):
             raise InputError(f"x: wanted a {self._state_type.__name__}, given {type(x).__name__}.")
         check_leaves(x, self._shapes())
         u = inputs_of(self.model, u, self.n, self.velocity(x).dtype)
         contacts = self.contacts if u.contacts is None else checked_contacts(self.model, u.contacts)
+        if self.schedule is not None and t is not None:
+            contacts = self.schedule.switched(contacts, t)
         return Input(u.torque, contacts, u.wrenches)
+
+
+def checked_schedule(schedule: Any, contacts: Contacts, dtype: Any) -> ContactSchedule | None:
+    """The schedule in a dtype. **Raises:** `InputError` if it is none, or one for another number of contacts."""
+    if schedule is None:
+        return None
+    if not isinstance(schedule, ContactSchedule):
+        raise InputError(f"schedule: wanted a ContactSchedule, given {type(schedule).__name__}.")
+    schedule.check_contacts(len(contacts))
+    return cast(schedule, dtype)
 
 
 def adapted(model: Model, gravity: FloatLike | None, armature: FloatLike | None, n: int) -> Model:
