@@ -35,7 +35,8 @@ from jaxdyn.math.stacked import (
     hat,
     join,
     last,
-    matvec,
+    moved_force,
+    moved_motion,
     products,
     spd_inverse,
     take,
@@ -64,7 +65,7 @@ Factor: TypeAlias = list[list[JointFactor]]
 def spatial_matrices(bodies: Bodies, at: Geometry, body: Inertias) -> Stack:
     """Inertias about the bodies' own origins, in world axes, as (n, 6, 6, B)."""
     m = body.mass
-    c = materialize(matvec(at.rotation, take(bodies.inertia.com, schedule(bodies.tree).bodies)))
+    c = world.arms_of_centers(bodies, at)
     eye = jnp.eye(3, dtype=c.dtype)[None, :, :, None]
     mass = m[:, None, None] * eye
     cx = hat(c)
@@ -122,18 +123,6 @@ def moved_inertia(inertia: Stack, arm: Stack) -> Stack:
     turned = jnp.swapaxes(cross(r, jnp.swapaxes(b_moved, 1, 2)), 1, 2)
     c_moved = c + turned + cross(r, jnp.swapaxes(b, 1, 2))
     return join([join([a, b_moved], 2), join([jnp.swapaxes(b_moved, 1, 2), c_moved], 2)], 1)
-
-
-def moved_force(force: Stack, arm: Stack) -> Stack:
-    """Forces (..., 6, B) about a point, about another from which the first is reached by `arm` (..., 3, B)."""
-    linear = force[..., :3, :]
-    return join([linear, force[..., 3:, :] + cross(arm, linear)], -2)
-
-
-def moved_motion(motion: Stack, arm: Stack) -> Stack:
-    """Motions (..., 6, B) of a point, as motions of another that is reached from it by `arm` (..., 3, B)."""
-    angular = motion[..., 3:, :]
-    return join([motion[..., :3, :] + cross(angular, arm), angular], -2)
 
 
 def solve(tree: Tree, at: Geometry, parts: Factor, tau: Stack) -> Stack:

@@ -19,8 +19,8 @@ from jaxdyn.algorithms.center_of_mass import (
     per_mass,
 )
 from jaxdyn.algorithms.configuration import Configuration, as_configuration
-from jaxdyn.algorithms.coupled import through_followers
-from jaxdyn.algorithms.gradients import columns, motion_sums
+from jaxdyn.algorithms.coupled import check_kinematics, through_followers
+from jaxdyn.algorithms.gradients import accelerations_of_parents, columns, motion_sums
 from jaxdyn.algorithms.jacobians import axis_rates, bias_accelerations
 from jaxdyn.algorithms.kinematics import Kinematics, needed
 from jaxdyn.errors import FloatLike, check_shape
@@ -29,7 +29,7 @@ from jaxdyn.math.so3 import cross, rotate, rotate_back
 from jaxdyn.math.stacked import Stack, join, total, widen, widest
 from jaxdyn.math.stacked import cross as stacked_cross
 from jaxdyn.math.stacked import force_cross as stacked_force_cross
-from jaxdyn.model.model import Model
+from jaxdyn.model.model import Model, check_model
 from jaxdyn.model.schedule import schedule
 from jaxdyn.model.tree import Tree
 
@@ -41,6 +41,8 @@ def centroidal_momentum(model: Model, kin: Kinematics) -> Float[Array, "6"]:
 
     Source: Orin, Goswami and Lee, Centroidal dynamics of a humanoid robot, 2013.
     """
+    check_model(model)
+    check_kinematics(kin)
     w = needed(kin.twist, "velocities", "v")[:, 3:]
     linear = model.inertia.mass[:, None] * center_velocities(model, kin)
     return _about_com(model, kin, linear, _turned(model, kin, w))
@@ -142,8 +144,9 @@ def _derivatives_kernel(tree: Tree, bodies: Bodies, q: Configuration, v: Stack, 
     at = world.geometry(bodies, q)
     twist, own = world.velocities(tree, at, v)
     acceleration = world.spatial_accelerations(tree, at, twist, own, a)
-    sums = motion_sums(tree, bodies, at, twist, acceleration)
-    c = columns(tree, at, twist, own, acceleration, jnp.zeros_like(acceleration[0]), sums)
+    sums = motion_sums(tree, world.inertias(bodies, at), twist, acceleration)
+    of_parent = accelerations_of_parents(tree, acceleration, jnp.zeros_like(acceleration[0]))
+    c = columns(tree, at.axes, twist, own, of_parent, sums)
     subtree = join([sums.linear, sums.angular], 1)
     momentum_dq = stacked_force_cross(c.axes, subtree) + sums.inertia.apply(c.p)
     roots = [int(k) for k, parent in enumerate(schedule(tree).parents) if parent < 0]

@@ -46,12 +46,14 @@ from jaxdyn.math.stacked import (
     join,
     last,
     motion_cross,
+    moved_force,
+    moved_motion,
     pairs,
     pile,
     take,
     total,
 )  # fmt: skip
-from jaxdyn.model.schedule import schedule
+from jaxdyn.model.schedule import Level, Schedule, schedule
 from jaxdyn.model.tree import Tree
 
 # the six entries of a symmetric 3 x 3 matrix, and where each entry of the matrix is among them
@@ -143,7 +145,7 @@ def _masks(tree: Tree):
 
 
 class MotionSums(NamedTuple):
-    """Per degree of freedom, in the order of the tree, sums over its body and all that hangs on it, about O:
+    """Per degree of freedom, in the order of the tree, sums over its body and all that hangs on it, about one point:
     `inertia`; momentum, `linear` l and `angular` k (nv, 3, B); the symmetric part of N, `product` (nv, 6, B); `force`
     (nv, 6, B) that causes the motion, or (nv, 0, B)."""
 
@@ -166,11 +168,13 @@ class MotionSums(NamedTuple):
 
 
 def motion_sums(
-    tree: Tree, bodies: Bodies, at: Geometry, twist: Stack, acceleration: Stack | None = None
+    tree: Tree, body: Inertias, twist: Stack, acceleration: Stack | None = None, arm: Stack | None = None
 ) -> MotionSums:
-    """The composite quantities of a motion; without `acceleration` no force."""
+    """The composite quantities of a motion; without `acceleration` no force.
+
+    Everything is about O; or, with `arm` (n, 3, B) from the parent's origin, about each body's own origin.
+    """
     order = schedule(tree)
-    body = world.inertias(bodies, at)
     mass, moment, six = body.mass, body.mass[:, None] * body.com, inertia_about_origin(body)
     v, w = twist[:, :3], twist[:, 3:]
     six = materialize(six)
@@ -184,18 +188,52 @@ def motion_sums(
     for i, j in zip(_ROWS, _COLS, strict=True):
         e = wj[i][j] + wj[j][i] - v[:, i] * moment[:, j] - moment[:, i] * v[:, j]
         entries.append(e + vh if i == j else e)
-    parts = [mass[:, None], moment, six, momentum, pile(entries, 1)]
+    parts = [mass[:, None], moment, momentum, six, pile(entries, 1)]
     if acceleration is not None:
-        parts.append(single.apply(acceleration) + force_cross(twist, momentum))
-    sums = of_dofs(tree, materialize(order.sum_up(materialize(join(parts, 1)))))
-    inertia = Composite(sums[:, 0], sums[:, 1:4], sums[:, 4:10])
-    return MotionSums(inertia, sums[:, 10:13], sums[:, 13:16], sums[:, 16:22], sums[:, 22:])
+        parts.insert(3, single.apply(acceleration) + force_cross(twist, momentum))
+    of_bodies = materialize(join(parts, 1))
+    sums = order.sum_up(of_bodies) if arm is None else _moving_sum_up(order, of_bodies, arm)
+    sums = of_dofs(tree, materialize(sums))
+    inertia = Composite(sums[:, 0], sums[:, 1:4], sums[:, -12:-6])
+    return MotionSums(inertia, sums[:, 4:7], sums[:, 7:10], sums[:, -6:], sums[:, 10:-12])
+
+
+def _moving_sum_up(order: Schedule, of_bodies: Stack, arm: Stack) -> Stack:
+    """Each body's sum over itself and its descendants of the quantities of `motion_sums`, each about its body's own
+    origin.
+
+    When the point moves by -r: h' = h + m r, k' = k + r x l, and J and the symmetric part of N each change by
+    2 (g.r) 1 - g r^T - r g^T, with g = h + m r / 2 for J and g = l for N (from 2B x being a wrench of x's angular part).
+    """
+
+    def step(level: Level, below: Stack | None):
+        sums = level.of(of_bodies) if below is None else materialize(level.of(of_bodies) + below)
+        if not level.depth:
+            return None, sums
+        r, m, h = level.of(arm), sums[:, :1], sums[:, 1:4]
+        n, width = sums.shape[0], sums.shape[-1]
+        wrenches, symmetric = sums[:, 4:16].reshape(n, 2, 6, width), sums[:, 16:].reshape(n, 2, 6, width)
+        r_twice = r[:, None]
+        moved = moved_force(wrenches, r_twice)
+        symmetric = symmetric + _change_of_symmetric(pile([h + 0.5 * m * r, wrenches[:, 0, :3]], 1), r_twice)
+        whole = [m, h + m * r, moved.reshape(n, 12, width), symmetric.reshape(n, 12, width)]
+        return materialize(join(whole, 1)), sums
+
+    return join(order.scan_up(step))
+
+
+def _change_of_symmetric(g: Stack, r: Stack) -> Stack:
+    """Six entries of 2 (g.r) 1 - g r^T - r g^T."""
+    at = [[g[..., i, :] * r[..., j, :] for j in range(3)] for i in range(3)]
+    diagonal = [2.0 * (at[i - 2][i - 2] + at[i - 1][i - 1]) for i in range(3)]
+    entries = [diagonal[i] if i == j else -(at[i][j] + at[j][i]) for i, j in zip(_ROWS, _COLS, strict=True)]
+    return pile(entries, -2)
 
 
 class Columns(NamedTuple):
-    """Per degree of freedom, in the order of the tree, 6-vectors about O: motion axis, and P, Q (nv, 6, B) and P + D
-    of the formulas above; the wrench on the composite body per unit of q, of v and of acceleration, its motion axes
-    held where they are."""
+    """Per degree of freedom, in the order of the tree, 6-vectors about one point: motion axis, and P, Q (nv, 6, B) and
+    P + D of the formulas above; the wrench on the composite body per unit of q, of v and of acceleration, its motion
+    axes held where they are."""
 
     axes: Stack
     p: Stack
@@ -206,18 +244,13 @@ class Columns(NamedTuple):
     by_a: Stack
 
 
-def columns(
-    tree: Tree, at: Geometry, twist: Stack, own: Stack, acceleration: Stack, of_world: Stack, sums: MotionSums
-) -> Columns:
-    """What a change of one coordinate does to the motion of its subtree, and the wrench that takes; `of_world` (6, B)
-    is the world's own acceleration, minus gravity where `acceleration` is."""
+def columns(tree: Tree, axes: Stack, twist: Stack, own: Stack, of_parent: Stack, sums: MotionSums) -> Columns:
+    """What a change of one coordinate does to the motion of its subtree, and the wrench that takes, from the twist of
+    each body, its joint's share of it, and the acceleration of its parent (n, 6, B)."""
     order = schedule(tree)
-    s = take(at.axes, order.dof_rank)
-    v_body, own_body = of_dofs(tree, (twist, own))
+    s = take(axes, order.dof_rank)
+    v_body, own_body, a_parent = of_dofs(tree, (twist, own, of_parent))
     v_parent = v_body - own_body
-    parents = [int(p) for p in order.parents]
-    rooted = join([acceleration, of_world[None]])
-    a_parent = of_dofs(tree, take(rooted, [p if p >= 0 else order.n for p in parents]))
     p = materialize(motion_cross(v_parent, s))
     sweep = materialize(motion_cross(a_parent, s) + motion_cross(v_parent, p))
     rate = materialize(p + motion_cross(v_body, s))
@@ -228,14 +261,49 @@ def columns(
     return Columns(s, p, sweep, rate, by_q, by_v, i_s)
 
 
+def accelerations_of_parents(tree: Tree, acceleration: Stack, of_world: Stack) -> Stack:
+    """(n, 6, B) from those of the bodies and that of the world (6, B), minus gravity where they are."""
+    order = schedule(tree)
+    rooted = join([acceleration, of_world[None]])
+    return take(rooted, [int(p) if p >= 0 else order.n for p in order.parents])
+
+
+def _needs_own_origins(dtype) -> bool:
+    """Of a light body of size l at a distance r from O, sums about O are good to eps (r / l)^2; those about its own
+    origin, whose wrenches alone are moved to O, to eps r / l. That takes longer, and double precision has digits to
+    spare."""
+    return bool(jnp.finfo(dtype).eps > 1e-10)
+
+
+def _moved_together(moved, stacks: tuple[Stack, ...], arm: Stack) -> list[Stack]:
+    """Each of the stacks (n, 6, B) moved by the same arms, in one kernel."""
+    together = materialize(moved(pile(stacks), arm[None]))
+    return [together[i] for i in range(len(stacks))]
+
+
 def derivatives_at(
     tree: Tree, bodies: Bodies, at: Geometry, twist: Stack, own: Stack, acceleration: Stack
 ) -> tuple[Stack, Stack]:
     """[d tau/dq, d tau/dv] (B, nv, 2 nv) and M (B, nv, nv) of a motion."""
-    sums = motion_sums(tree, bodies, at, twist, acceleration)
     gravity = join([-bodies.gravity, jnp.zeros_like(bodies.gravity)])
-    c = columns(tree, at, twist, own, acceleration, gravity, sums)
-    b_s = sums.transposed_coriolis(c.axes)
+    of_parent = accelerations_of_parents(tree, acceleration, gravity)
+    body = world.inertias(bodies, at)
+    if not _needs_own_origins(twist.dtype):
+        sums = motion_sums(tree, body, twist, acceleration)
+        c = columns(tree, at.axes, twist, own, of_parent, sums)
+        b_s = sums.transposed_coriolis(c.axes)
+    else:
+        twist, own, acceleration, of_parent = _moved_together(
+            moved_motion, (twist, own, acceleration, of_parent), at.position
+        )
+        body = body._replace(com=world.arms_of_centers(bodies, at))
+        sums = motion_sums(tree, body, twist, acceleration, at.arm)
+        c = columns(tree, at.own_axes, twist, own, of_parent, sums)
+        b_s = sums.transposed_coriolis(c.axes)
+        p, axes = of_dofs(tree, at.position), take(at.axes, schedule(tree).dof_rank)
+        motions = _moved_together(moved_motion, (c.p, c.q, c.rate), -p)
+        wrenches = _moved_together(moved_force, (c.by_q, c.by_v, c.by_a), p)
+        c = Columns(axes, motions[0], motions[1], motions[2], wrenches[0], wrenches[1], wrenches[2])
 
     # Below: 9 terms, three of (2B)^T S and six of I S, against the columns of all three matrices; above: 6 terms.
     left = join([b_s, c.by_a], 1)
@@ -259,7 +327,7 @@ def coriolis_kernel(tree: Tree, bodies: Bodies, q: Configuration, v: Stack) -> S
         return jnp.zeros((0, 0, 1), bodies.gravity.dtype)
     at = world.geometry(bodies, q)
     twist, _ = world.velocities(tree, at, v)
-    sums = motion_sums(tree, bodies, at, twist)
+    sums = motion_sums(tree, world.inertias(bodies, at), twist)
     s = take(at.axes, schedule(tree).dof_rank)
     d = materialize(motion_cross(of_dofs(tree, twist), s))
     left = join([0.5 * sums.transposed_coriolis(s), sums.inertia.apply(s)], 1)

@@ -232,6 +232,11 @@ def inertias(bodies: Bodies, at: Geometry) -> Inertias:
     return Inertias(take(bodies.inertia.mass, order.bodies), materialize(com), matmul_transposed(half, at.rotation))
 
 
+def arms_of_centers(bodies: Bodies, at: Geometry) -> Stack:
+    """From each body's origin to its centre of mass, in world axes: (n, 3, B)."""
+    return materialize(matvec(at.rotation, take(bodies.inertia.com, schedule(bodies.tree).bodies)))
+
+
 def body_forces(bodies: Bodies, at: Geometry, twist: Stack, acceleration: Stack) -> Stack:
     """Force that gives each body its acceleration (minus gravity), about O: (n, 6, B). Newton and Euler at the centre
     of mass."""

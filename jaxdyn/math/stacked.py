@@ -153,6 +153,18 @@ def force_cross(v: Stack, f: Stack) -> Stack:
     return join([cross(v[:, 3:], f[:, :3]), cross(v[:, :3], f[:, :3]) + cross(v[:, 3:], f[:, 3:])], 1)
 
 
+def moved_force(force: Stack, arm: Stack) -> Stack:
+    """Forces (..., 6, B) about a point, about another from which the first is reached by `arm` (..., 3, B)."""
+    linear = force[..., :3, :]
+    return join([linear, force[..., 3:, :] + cross(arm, linear)], -2)
+
+
+def moved_motion(motion: Stack, arm: Stack) -> Stack:
+    """Motions (..., 6, B) of a point, as motions of another that is reached from it by `arm` (..., 3, B)."""
+    angular = motion[..., 3:, :]
+    return join([motion[..., :3, :] + cross(angular, arm), angular], -2)
+
+
 def spd_inverse(a: Stack) -> Stack:
     """Inverse of symmetric positive definite (n, k, k, B) for k = 1, 2, 3 or even, by L D L^T in halves: no pivoting,
     stable in float32.
