@@ -132,16 +132,17 @@ class Evaluation:
         each = [function(*(self.inputs[name][i] for name in inputs)) for i in range(self.count)]
         return jax.tree.map(lambda *x: np.stack(x), *each)
 
-    def of_accelerations(self, tolerance: float) -> float:
-        """The tolerance for accelerations, relative to the largest: not below what the rounding of the torques' terms `|M|
-        |a|` makes of them through the inverse, which of badly conditioned random trees is more."""
+    def of_accelerations(self, tolerance: float, solutions: np.ndarray | None = None) -> float:
+        """The tolerance for `solutions` x of M x = b, (states, nv) or (states, nv, n), relative to the largest, by default
+        the accelerations: not below what the rounding of the torques' terms `|M| |x|` makes of them through the inverse,
+        which of badly conditioned random trees is more."""
+        if solutions is None:
+            solutions = self.reference(self.oracle.aba, "q", "v", "tau", "wrenches")
         worst, largest = 0.0, 0.0
-        for q, v, tau, wrenches in zip(*(self.inputs[x] for x in ("q", "v", "tau", "wrenches")), strict=True):
-            a = np.abs(self.oracle.aba(q, v, tau, wrenches))
-            worst = max(
-                worst, np.max(np.abs(self.oracle.minv(q)) @ (np.abs(self.oracle.mass_matrix(q)) @ a), initial=0)
-            )
-            largest = max(largest, np.max(a, initial=1e-300))
+        for q, x in zip(self.inputs["q"], np.abs(solutions), strict=True):
+            terms = np.abs(self.oracle.minv(q)) @ (np.abs(self.oracle.mass_matrix(q)) @ x)
+            worst = max(worst, np.max(terms, initial=0))
+            largest = max(largest, np.max(x, initial=1e-300))
         eps = np.finfo(self.outputs["rnea"].dtype).eps
         return max(tolerance, float(eps) * worst / largest)
 
