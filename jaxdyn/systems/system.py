@@ -122,6 +122,11 @@ class System(eqx.Module):
     def project(self, x: Any) -> Any:
         """The state with its rotations made orthonormal."""
 
+    def settle(self, x: Any, u: Any, t: FloatLike) -> Any:
+        """What a step does to a state besides moving it: called with the new state `x` at the end of each step (and of
+        each substep) that began at time `t`. Here: nothing."""
+        return x
+
     def with_derivatives(self, kind: str) -> System:
         """The same system, differentiated in another way: see `jaxdyn.systems.dynamics`. Values do not change.
 
