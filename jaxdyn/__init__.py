@@ -65,6 +65,7 @@ from .algorithms import joint_torque_regressor as joint_torque_regressor
 from .algorithms import kinetic_energy as kinetic_energy
 from .algorithms import kinetic_energy_regressor as kinetic_energy_regressor
 from .algorithms import mass_cholesky as mass_cholesky
+from .algorithms import mass_matrix_status as mass_matrix_status
 from .algorithms import mass_solve as mass_solve
 from .algorithms import mechanical_energy as mechanical_energy
 from .algorithms import mechanical_power as mechanical_power
@@ -96,6 +97,7 @@ from .algorithms import subtree_centers_of_mass as subtree_centers_of_mass
 from .algorithms import subtree_com_velocities as subtree_com_velocities
 from .algorithms import subtree_masses as subtree_masses
 from .algorithms import transposed_sum as transposed_sum
+from .contact import Anchor as Anchor
 from .contact import BoxTerrain as BoxTerrain
 from .contact import Brush as Brush
 from .contact import CompliantContact as CompliantContact
@@ -118,6 +120,7 @@ from .contact import PointLoop as PointLoop
 from .contact import RigidConstraint as RigidConstraint
 from .contact import SmoothCoulomb as SmoothCoulomb
 from .contact import SmoothUnilateral as SmoothUnilateral
+from .contact import StickSlip as StickSlip
 from .contact import Surface as Surface
 from .contact import Terrain as Terrain
 from .contact import TractionLaw as TractionLaw
@@ -245,8 +248,10 @@ from .model import to_pinocchio as to_pinocchio
 from .model import to_urdf as to_urdf
 from .model import velocity_from_rates as velocity_from_rates
 from .model import with_inertial_parameters as with_inertial_parameters
-from .systems import RKMK4 as RKMK4
 from .systems import AccelerationInput as AccelerationInput
+from .systems import AnchoredDerivative as AnchoredDerivative
+from .systems import AnchoredDynamics as AnchoredDynamics
+from .systems import AnchoredState as AnchoredState
 from .systems import BatchResult as BatchResult
 from .systems import ButterworthLowPassFilter as ButterworthLowPassFilter
 from .systems import CentroidalDerivative as CentroidalDerivative
@@ -267,14 +272,15 @@ from .systems import Input as Input
 from .systems import Integrator as Integrator
 from .systems import LieEuler as LieEuler
 from .systems import LieMidpoint as LieMidpoint
-from .systems import LinearlyImplicit as LinearlyImplicit
 from .systems import LinearTimeInvariantSystem as LinearTimeInvariantSystem
+from .systems import LinearlyImplicit as LinearlyImplicit
 from .systems import MultiStateWeightProvider as MultiStateWeightProvider
 from .systems import PoseDerivative as PoseDerivative
 from .systems import PoseState as PoseState
 from .systems import Progress as Progress
-from .systems import SemiImplicitEuler as SemiImplicitEuler
+from .systems import RKMK4 as RKMK4
 from .systems import SO3Dynamics as SO3Dynamics
+from .systems import SemiImplicitEuler as SemiImplicitEuler
 from .systems import State as State
 from .systems import StateDerivative as StateDerivative
 from .systems import System as System
