@@ -1,5 +1,8 @@
 """Dynamical systems, integrators and rollouts."""
 
+from jaxdyn.systems.anchored import AnchoredDerivative as AnchoredDerivative
+from jaxdyn.systems.anchored import AnchoredDynamics as AnchoredDynamics
+from jaxdyn.systems.anchored import AnchoredState as AnchoredState
 from jaxdyn.systems.batch import BatchResult as BatchResult
 from jaxdyn.systems.batch import Progress as Progress
 from jaxdyn.systems.batch import batch_rollout as batch_rollout
@@ -8,11 +11,15 @@ from jaxdyn.systems.centroidal import CentroidalDynamics as CentroidalDynamics
 from jaxdyn.systems.centroidal import CentroidalInput as CentroidalInput
 from jaxdyn.systems.centroidal import CentroidalState as CentroidalState
 from jaxdyn.systems.centroidal import corner_points as corner_points
+from jaxdyn.systems.diffrax_term import diffrax_term as diffrax_term
+from jaxdyn.systems.environments import environment_axes as environment_axes
+from jaxdyn.systems.environments import randomize as randomize
 from jaxdyn.systems.filters import ButterworthLowPassFilter as ButterworthLowPassFilter
 from jaxdyn.systems.filters import MultiStateWeightProvider as MultiStateWeightProvider
 from jaxdyn.systems.first_order import FirstOrderSystem as FirstOrderSystem
 from jaxdyn.systems.fixed_base import FixedBaseDynamics as FixedBaseDynamics
 from jaxdyn.systems.floating_base import FloatingBaseDynamics as FloatingBaseDynamics
+from jaxdyn.systems.implicit_midpoint import ImplicitMidpoint as ImplicitMidpoint
 from jaxdyn.systems.integrators import RKMK4 as RKMK4
 from jaxdyn.systems.integrators import EmbeddedEuler as EmbeddedEuler
 from jaxdyn.systems.integrators import EmbeddedRK4 as EmbeddedRK4
@@ -23,6 +30,7 @@ from jaxdyn.systems.integrators import LinearlyImplicit as LinearlyImplicit
 from jaxdyn.systems.integrators import SemiImplicitEuler as SemiImplicitEuler
 from jaxdyn.systems.integrators import linearize as linearize
 from jaxdyn.systems.integrators import step as step
+from jaxdyn.systems.integrators import step_with_status as step_with_status
 from jaxdyn.systems.kinematic import AccelerationInput as AccelerationInput
 from jaxdyn.systems.kinematic import FloatingBaseAccelerationKinematics as FloatingBaseAccelerationKinematics
 from jaxdyn.systems.kinematic import FloatingBaseVelocityKinematics as FloatingBaseVelocityKinematics
@@ -36,6 +44,9 @@ from jaxdyn.systems.rollout import Trajectory as Trajectory
 from jaxdyn.systems.rollout import first_nonfinite as first_nonfinite
 from jaxdyn.systems.rollout import nonfinite_component as nonfinite_component
 from jaxdyn.systems.rollout import rollout as rollout
+from jaxdyn.systems.sharding import environment_mesh as environment_mesh
+from jaxdyn.systems.step_size import check_step as check_step
+from jaxdyn.systems.step_size import stable_substeps as stable_substeps
 from jaxdyn.systems.system import FixedBaseDerivative as FixedBaseDerivative
 from jaxdyn.systems.system import FixedBaseState as FixedBaseState
 from jaxdyn.systems.system import Input as Input

@@ -7,6 +7,7 @@
 | `LieMidpoint` | 2 | stage at `h / 2` by `Exp` | smooth motion, cheap |
 | `RKMK4` | 4 | Runge-Kutta in the Lie algebra | smooth motion, accurate |
 | `LinearlyImplicit` | 1 | as `SemiImplicitEuler` | stiff contacts with long steps |
+| `ImplicitMidpoint` | 2 | `Exp(h omega)` with `omega` in the middle | long motions without drift of the energy; reversible |
 | `EmbeddedEuler` | 1 | `R + h R_dot` | parity with bipedal-locomotion-framework |
 | `EmbeddedRK4` | 4 | Runge-Kutta on the matrix | the same |
 
@@ -14,8 +15,8 @@ The Lie integrators keep the rotation orthonormal up to rounding. The embedded o
 grows off by about `h |omega|^2 t`, unless `project=True`. Averaging the angular velocities of four stages and taking
 one exponential looks like a fourth method; it is of order 2, since rotations do not commute.
 
-Explicit methods are unstable when a step is long for the contact's stiffness; see `stable_dt`. Explicit Euler
-(`LieEuler`, `EmbeddedEuler`) makes an undamped bounce higher at every contact whatever the step.
+Explicit methods are unstable when a step is long for the contact's stiffness; see `stable_dt` and `check_step`. Explicit
+Euler (`LieEuler`, `EmbeddedEuler`) makes an undamped bounce higher at every contact whatever the step.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxdyn.errors import FloatLike, InputError
 from jaxdyn.systems.first_order import (
@@ -53,6 +54,10 @@ class Integrator(eqx.Module):
         `t` and `dt` are scalars of the state's dtype; `step` (the function) converts what a user has.
         """
 
+    def step_with_status(self, system: AnySystem, x: Any, u: Any, t: Array, dt: Array) -> tuple[Any, Int[Array, ""]]:
+        """As `step`, and a `Status` as an integer: `OK`, always so for integrators that solve no equation."""
+        return self.step(system, x, u, t, dt), jnp.zeros((), jnp.int32)
+
 
 def step(
     system: AnySystem, integrator: Integrator, x: Any, u: Any, dt: FloatLike, t: FloatLike = 0.0, substeps: int = 1
@@ -65,6 +70,17 @@ def step(
 
     It is compiled as a whole, once for each system and integrator, whatever their numbers.
     """
+    return step_with_status(system, integrator, x, u, dt, t, substeps)[0]
+
+
+def step_with_status(
+    system: AnySystem, integrator: Integrator, x: Any, u: Any, dt: FloatLike, t: FloatLike = 0.0, substeps: int = 1
+) -> tuple[Any, Int[Array, ""]]:
+    """As `step`, and a `Status` as an integer: `MAX_ITERATIONS` if an implicit integrator did not solve its equations in
+    one of the substeps, else `OK`.
+
+    **Raises:** `InputError` for wrong shapes.
+    """
     if substeps < 1:
         raise InputError(f"substeps: wanted at least 1, given {substeps}.")
     dtype = jax.tree.leaves(x)[0].dtype
@@ -72,15 +88,30 @@ def step(
 
 
 @eqx.filter_jit
-def _step(system: AnySystem, integrator: Integrator, x: Any, u: Any, dt: Array, t: Array, substeps: int) -> Any:
+def _step(system: AnySystem, integrator: Integrator, x: Any, u: Any, dt: Array, t: Array, substeps: int) -> tuple:
     if substeps == 1:
-        return strong(integrator.step(system, x, u, t, dt), x)
+        new, status = integrator.step_with_status(system, x, u, t, dt)
+        return strong(_settled(system, new, u, t), x), status
     part = dt / substeps
 
-    def body(x: Any, i: Array) -> tuple[Any, None]:
-        return strong(integrator.step(system, x, u, t + i.astype(dt.dtype) * part, part), x), None
+    def body(carry: tuple, i: Array) -> tuple[tuple, None]:
+        x, status = carry
+        begin = t + i.astype(dt.dtype) * part
+        new, now = integrator.step_with_status(system, x, u, begin, part)
+        return (strong(_settled(system, new, u, begin), x), first_fault(status, now)), None
 
-    return jax.lax.scan(body, x, jnp.arange(substeps, dtype=jnp.int32))[0]
+    start = x, jnp.zeros((), jnp.int32)
+    return jax.lax.scan(body, start, jnp.arange(substeps, dtype=jnp.int32))[0]
+
+
+def _settled(system: AnySystem, x: Any, u: Any, t: Array) -> Any:
+    """The state at the end of a step that began at `t`, with what the system does there besides moving."""
+    return system.settle(x, u, t) if isinstance(system, System) else x
+
+
+def first_fault(before: Array, now: Array) -> Array:
+    """The first of two statuses that is not `OK`."""
+    return jnp.where(before == 0, now, before)
 
 
 class SemiImplicitEuler(Integrator):

@@ -10,24 +10,27 @@ Reverse mode needs the intermediate values of all steps. `checkpoint` chooses wh
 
 Forward mode (`jax.jacfwd`, for up to about ten parameters) needs none of it. What `save_every` saves is kept besides:
 save the end alone (`save_every=None`) where memory counts.
+
+A rollout that stops early has the same loop: from then on its state is frozen. So every derivative exists, and in a
+batch each environment stops by itself.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxdyn.contact.fields import leaf_ranks
-from jaxdyn.errors import FloatLike, InputError, is_concrete, unknown_name
+from jaxdyn.errors import FloatLike, InputError, Status, is_concrete, unknown_name
 from jaxdyn.systems.first_order import FirstOrderSystem
-from jaxdyn.systems.integrators import AnySystem, Integrator, step
+from jaxdyn.systems.integrators import AnySystem, Integrator, first_fault, step_with_status
 from jaxdyn.systems.system import Input, strong
 
 CHECKPOINTS = ("none", "step", "nested")
@@ -39,12 +42,20 @@ class Trajectory(eqx.Module):
     `time`: (saves,), s; `state`: the states at these times, stacked along a leading axis; `record`: what `record` gave
     there, stacked, or None; `final`: the last state, saved or not. The initial state is not among them. Batched
     trajectories have the environments first.
+
+    `status`: a `Status` as an integer, `OK`, `MAX_ITERATIONS` if a step of an implicit integrator did not converge, or
+    `NON_FINITE`. With `stop`: `stopped`, whether it fired; `steps`, the number of control steps until then, or of all;
+    `active`, (saves,), which of the saved states were reached by moving: the others repeat the one in which it stopped.
     """
 
     time: Float[Array | np.ndarray, "... saves"]
     state: Any
     record: Any
     final: Any
+    status: Int[Array | np.ndarray, "..."] | None = None
+    stopped: Bool[Array | np.ndarray, "..."] | None = None
+    steps: Int[Array | np.ndarray, "..."] | None = None
+    active: Bool[Array | np.ndarray, "... saves"] | None = None
 
 
 def rollout(
@@ -60,8 +71,10 @@ def rollout(
     save_every: int | None = 1,
     record: Callable | None = None,
     t0: FloatLike = 0.0,
+    duration: FloatLike | None = None,
+    stop: Callable | None = None,
 ) -> Trajectory:
-    """Simulate from `x0` for `steps` control steps of length `dt` (s).
+    """Simulate from `x0` for `steps` control steps of length `dt` (s), or for `duration` seconds.
 
     **Arguments:**
 
@@ -69,33 +82,35 @@ def rollout(
     - `controls`: one of: a policy `policy(x, t)` that returns an input; an `Input` or torque vector to hold; an `Input` or torque
       array with a leading time axis of length `steps`; None for no torque. In an `Input` with such a torque, those
       numbers of the contacts that have one axis more than one contact needs change in time too.
-    - `steps`: may be left out if `controls` has a time axis.
+    - `steps`: may be left out if `controls` has a time axis, or with `duration`.
     - `substeps`: integrator steps of length `dt / substeps` per control step, the input held.
     - `checkpoint`: `"none"`, `"step"` or `"nested"`, see the module's text.
     - `save_every`: number of control steps between saved states, a divisor of `steps`; None saves nothing but the end.
     - `record`: a function `record(x, u, t)` of a saved state, the input that led to it, and its time, whose result is saved with it.
     - `t0`: time at the start.
+    - `duration`: time (s) after which the rollout ends, exactly: the last of the `ceil(duration / dt)` steps is as short as
+      need be. Derivatives with respect to it exist; under `grad` and `jit` of it give `steps` too.
+    - `stop`: a function `stop(x, t)` that returns one bool, asked before the first step and after every control step. Once it
+      is true the state stays as it is: see `Trajectory`.
 
     **Returns:** a `Trajectory`; with `steps=0`, an empty one whose `final` is `x0`.
 
     **Raises:** `InputError` for wrong shapes or numbers of steps, `UnknownNameError` for another `checkpoint`.
 
-    The function is compiled as a whole; different numbers in any leaf of `system`, `x0`, `controls`, `dt` do not
-    compile it anew. A policy that is a plain function does so when it is another object; make it an `eqx.Module` to
+    The function is compiled as a whole; different numbers in any leaf of `system`, `x0`, `controls`, `dt`, `duration` do
+    not compile it anew. A policy that is a plain function does so when it is another object; make it an `eqx.Module` to
     change its parameters.
     """
     if checkpoint not in CHECKPOINTS:
         raise unknown_name("checkpoint", checkpoint, CHECKPOINTS)
-    if is_concrete(dt) and not np.all(np.asarray(dt) > 0):
-        raise InputError(f"dt: wanted a positive time step, given {dt}.")
-    if substeps < 1:
-        raise InputError(f"substeps: wanted at least 1, given {substeps}.")
+    check_clock(dt, substeps)
     controls = as_controls(system, controls)
-    steps = number_of_steps(controls, steps)
-    save_every = check_save_every(save_every, steps)
     dtype = dtype_of_state(system, x0)
-    dt, t0 = jnp.asarray(dt, dtype), jnp.asarray(t0, dtype)
-    return _rollout(system, integrator, x0, controls, dt, t0, steps, substeps, checkpoint, save_every, record)
+    steps = number_of_steps(controls, steps_of_duration(duration, dt, steps, dtype))
+    save_every = check_save_every(save_every, steps)
+    clock = make_clock(dt, t0, duration, steps, dtype)
+    check_stop(stop, x0, clock)
+    return _rollout(system, integrator, x0, controls, clock, steps, substeps, checkpoint, save_every, record, stop)
 
 
 def dtype_of_state(system: AnySystem, x0: Any) -> Any:
@@ -110,12 +125,101 @@ def dtype_of_state(system: AnySystem, x0: Any) -> Any:
 
 
 @eqx.filter_jit
-def _rollout(system, integrator, x0, controls, dt, t0, steps, substeps, checkpoint, save_every, record) -> Trajectory:
-    advance = Advance(system.with_derivatives("products"), integrator, dt, t0, substeps, record)
-    final, state, kept = advance(x0, controls, jnp.zeros((), jnp.int32), steps, save_every, checkpoint)
+def _rollout(
+    system, integrator, x0, controls, clock, steps, substeps, checkpoint, save_every, record, stop
+) -> Trajectory:
+    advance = Advance(system.with_derivatives("products"), integrator, clock, substeps, record, stop)
+    lane, state, kept, active = advance(
+        first_lane(x0, stop, clock), controls, jnp.zeros((), jnp.int32), steps, save_every, checkpoint
+    )
     saves = steps // save_every if save_every else 0
-    time = t0 + dt * (jnp.arange(1, saves + 1) * (save_every or 1)).astype(dt.dtype)
-    return Trajectory(time, state, kept, final)
+    time = clock.at((jnp.arange(1, saves + 1) * (save_every or 1)).astype(jnp.int32))
+    status = first_fault(lane.status, jnp.where(is_finite(lane.x), int(Status.OK), int(Status.NON_FINITE)))
+    return Trajectory(time, state, kept, lane.x, status.astype(jnp.int32), lane.stopped, lane.steps, active)
+
+
+class Clock(NamedTuple):
+    """Times of a rollout: length of a control step, start, and where a duration was given: it, and the number of steps."""
+
+    dt: Array
+    t0: Array
+    duration: Array | None
+    steps: Array | None
+
+    def at(self, number: Array) -> Array:
+        """The time after `number` steps."""
+        time = self.t0 + self.dt * number.astype(self.dt.dtype)
+        return time if self.duration is None else jnp.where(number == self.steps, self.t0 + self.duration, time)
+
+    def length(self, number: Array) -> Array:
+        """The length of step `number`; the last one ends at the duration."""
+        if self.duration is None:
+            return self.dt
+        last = jnp.asarray(self.steps) - 1
+        return jnp.where(number == last, self.duration - self.dt * last.astype(self.dt.dtype), self.dt)
+
+
+def make_clock(dt: FloatLike, t0: FloatLike, duration: FloatLike | None, steps: int, dtype: Any) -> Clock:
+    """The clock, in the dtype of the state."""
+    dt, t0 = jnp.asarray(dt, dtype), jnp.asarray(t0, dtype)
+    if duration is None:
+        return Clock(dt, t0, None, None)
+    return Clock(dt, t0, jnp.asarray(duration, dtype), jnp.asarray(steps, jnp.int32))
+
+
+def check_clock(dt: FloatLike, substeps: int) -> None:
+    """Raises `InputError` for a step that is not positive, and for no substeps."""
+    if is_concrete(dt) and not np.all(np.asarray(dt) > 0):
+        raise InputError(f"dt: wanted a positive time step, given {dt}.")
+    if substeps < 1:
+        raise InputError(f"substeps: wanted at least 1, given {substeps}.")
+
+
+def steps_of_duration(duration: FloatLike | None, dt: FloatLike, steps: int | None, dtype: Any) -> int | None:
+    """The number of steps, checked against the duration if both are known."""
+    if duration is None:
+        return steps
+    if not (is_concrete(duration) and is_concrete(dt)):
+        return steps
+    if not 0 <= float(duration) < math.inf:
+        raise InputError(f"duration: wanted a time that is not negative, given {duration}.")
+    ratio = float(duration) / float(dt)
+    # a step more or less by rounding: 1.1 / 0.1 is 11.000000000000002
+    count = math.ceil(ratio - 16 * float(jnp.finfo(dtype).eps) * max(ratio, 1.0))
+    if steps is not None and steps != count:
+        raise InputError(f"steps: a duration of {duration} s takes {count} steps of at most {dt} s, given {steps}.")
+    return count
+
+
+def check_stop(stop: Callable | None, x0: Any, clock: Clock) -> None:
+    """Raises `InputError` unless `stop` returns one bool."""
+    if stop is None:
+        return
+    found = jax.eval_shape(stop, x0, clock.t0)
+    if getattr(found, "shape", None) != () or found.dtype != bool:
+        shown = f"{found.dtype}{found.shape}" if hasattr(found, "shape") else type(found).__name__
+        raise InputError(f"stop: wanted a function (x, t) that returns one bool, given one that returns {shown}.")
+
+
+class Lane(NamedTuple):
+    """What the loop carries of one robot: its state, the status so far, and with `stop`: whether it fired, and the number
+    of steps until then."""
+
+    x: Any
+    status: Array
+    stopped: Array | None
+    steps: Array | None
+
+
+def first_lane(x0: Any, stop: Callable | None, clock: Clock) -> Lane:
+    """The lane before the first step."""
+    zero = jnp.zeros((), jnp.int32)
+    return Lane(x0, zero, None, None) if stop is None else Lane(x0, zero, jnp.asarray(stop(x0, clock.t0)), zero)
+
+
+def is_finite(x: Any) -> Array:
+    """Whether all numbers of a state are finite."""
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x)]))
 
 
 class Controls(eqx.Module):
@@ -178,7 +282,9 @@ def number_of_steps(controls: Controls, steps: int | None) -> int:
     if len(lengths) > 1:
         raise InputError(f"controls: the time axes differ: {sorted(lengths)}.")
     if steps is None and not lengths:
-        raise InputError("steps: wanted a number of steps, as the controls have no time axis.")
+        raise InputError(
+            "steps: wanted a number of steps, as the controls have no time axis, and there is no duration, or one that is traced."
+        )
     if steps is None:
         return lengths.pop()
     if steps < 0 or (lengths and lengths != {steps}):
@@ -200,39 +306,38 @@ class Advance(eqx.Module):
 
     system: AnySystem
     integrator: Integrator
-    dt: Array
-    t0: Array
+    clock: Clock
     substeps: int = eqx.field(static=True)
     record: Callable | None
+    stop: Callable | None = None
 
     def __call__(
-        self, x: Any, controls: Controls, first: Array, steps: int, save_every: int | None, checkpoint: str
-    ) -> tuple[Any, Any, Any]:
-        """`(final state, saved states, records)` of `steps` control steps, the first of which has number `first`."""
+        self, lane: Lane, controls: Controls, first: Array, steps: int, save_every: int | None, checkpoint: str
+    ) -> tuple[Lane, Any, Any, Any]:
+        """`(last lane, saved states, records, which of them are active)` of `steps` control steps, the first of which has
+        number `first`."""
         xs = (first + jnp.arange(steps, dtype=jnp.int32), controls.scanned)
-        record = self.record
+        record, start = self.record, lane.x
 
         def one(carry: tuple, now: tuple) -> tuple[tuple, None]:
-            number, scanned = now
-            t = self._time(number)
-            u = controls.at(scanned, carry[0], t)
-            x = step(self.system, self.integrator, carry[0], u, self.dt, t, self.substeps)
-            return (x, strong(u, carry[1]) if record else None), None
+            lane, u = carry
+            return self._step(lane, u, start, controls, now), None
 
         def several(carry: tuple, now: tuple, inside: str) -> tuple[tuple, tuple]:
-            x, u = carry = _scan(one, carry, now, len(now[0]), inside)[0]
-            kept = record(x, u, self._time(now[0][-1] + 1)) if record else None
-            return carry, (x, kept)
+            lane, u = carry = _scan(one, carry, now, len(now[0]), inside)[0]
+            end = now[0][-1] + 1
+            kept = record(lane.x, u, self.clock.at(end)) if record else None
+            return carry, (lane.x, kept, None if lane.steps is None else lane.steps == end)
 
         u = None
         if record and steps:
             shape = jax.eval_shape(
-                lambda: controls.at(jax.tree.map(lambda a: a[0], controls.scanned), x, self._time(first))
+                lambda: controls.at(jax.tree.map(lambda a: a[0], controls.scanned), start, self.clock.at(first))
             )
             u = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
         if save_every is None:
-            (x, _), _ = _scan(one, (x, u), xs, steps, checkpoint)
-            return x, None, None
+            (lane, _), _ = _scan(one, (lane, u), xs, steps, checkpoint)
+            return lane, None, None, None
         # With "nested", the longer of the two loops is the one that is split.
         outside = inside = checkpoint
         if checkpoint == "nested":
@@ -243,11 +348,32 @@ class Advance(eqx.Module):
             outside = "none"  # the steps inside are checkpointed one by one
         elif outside == "none" and inside == "nested":
             body = jax.checkpoint(body, prevent_cse=False)
-        (x, _), (states, kept) = _scan(body, (x, u), groups, steps // save_every, outside)
-        return x, states, kept
+        (lane, _), (states, kept, active) = _scan(body, (lane, u), groups, steps // save_every, outside)
+        return lane, states, kept, active
 
-    def _time(self, number: Array) -> Array:
-        return self.t0 + number.astype(self.dt.dtype) * self.dt
+    def _step(self, lane: Lane, u: Any, start: Any, controls: Controls, now: tuple) -> tuple[Lane, Any]:
+        """One control step, unless the lane has stopped; `u`: the last input, kept for `record`."""
+        number, scanned = now
+        t, dt = self.clock.at(number), self.clock.length(number)
+
+        def advance(x: Any) -> tuple[Any, Any, Array]:
+            now = controls.at(scanned, x, t)
+            x, status = step_with_status(self.system, self.integrator, x, now, dt, t, self.substeps)
+            return x, strong(now, u) if self.record else None, first_fault(lane.status, status)
+
+        if self.stop is None or lane.stopped is None or lane.steps is None:
+            x, u, status = advance(lane.x)
+            return Lane(x, status, None, None), u
+        stopped = lane.stopped
+        # A frozen lane takes no step. Under vmap it does, for nothing: from the start of the rollout, where the dynamics have
+        # finite derivatives, and not from where it stopped, where 0 times an infinite one would be NaN.
+        x, u, status = jax.lax.cond(
+            stopped,
+            lambda: (lane.x, u, lane.status),
+            lambda: advance(jax.tree.map(lambda a, b: jnp.where(stopped, a, b), start, lane.x)),
+        )
+        fired = self.stop(x, self.clock.at(number + 1))
+        return Lane(x, status, stopped | fired, lane.steps + (~stopped).astype(jnp.int32)), u
 
 
 def _scan(body: Callable, carry: Any, xs: Any, length: int, checkpoint: str) -> tuple[Any, Any]:
