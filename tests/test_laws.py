@@ -18,6 +18,7 @@ from jaxdyn.contact import (
     Nodes,
     SmoothCoulomb,
     SmoothUnilateral,
+    StickSlip,
     UnilateralBrush,
 )
 from jaxdyn.math import SE3, so3
@@ -26,6 +27,7 @@ UP = jnp.array([0.0, 0.0, 1.0])
 
 HARD = {
     "unilateral brush": UnilateralBrush(1e5, 1e2, 0.6),
+    "stick-slip": StickSlip(1e5, 1e2, 0.6, 2e5, 50.0),
     "coulomb": Coulomb(1e5, 1e2, 0.6, 1e-3),
     "hunt-crossley": HuntCrossley(1e6, 0.5, 0.6, 1.5, 1e-3),
 }

@@ -2,6 +2,7 @@
 
 from jaxdyn.contact.boxes import BoxTerrain as BoxTerrain
 from jaxdyn.contact.boxes import stairs as stairs
+from jaxdyn.contact.compliant import Anchor as Anchor
 from jaxdyn.contact.compliant import CompliantContact as CompliantContact
 from jaxdyn.contact.heightmap import HeightmapTerrain as HeightmapTerrain
 from jaxdyn.contact.laws import Brush as Brush
@@ -10,6 +11,7 @@ from jaxdyn.contact.laws import HuntCrossley as HuntCrossley
 from jaxdyn.contact.laws import Nodes as Nodes
 from jaxdyn.contact.laws import SmoothCoulomb as SmoothCoulomb
 from jaxdyn.contact.laws import SmoothUnilateral as SmoothUnilateral
+from jaxdyn.contact.laws import StickSlip as StickSlip
 from jaxdyn.contact.laws import TractionLaw as TractionLaw
 from jaxdyn.contact.laws import UnilateralBrush as UnilateralBrush
 from jaxdyn.contact.patch import ContactPatch as ContactPatch

@@ -7,14 +7,16 @@ surface. For a point contact the area is 1, and the constants are those of a spr
 |---|---|---|---|---|
 | `Brush` | spring and damper to the anchor | spring and damper to the anchor, without bound | yes | C-infinity |
 | `UnilateralBrush` | the same, only pushing | the same, cut at the friction cone | no | kinks |
+| `StickSlip` | the same, only pushing | the same, and the anchor slides along | no | kinks |
 | `SmoothUnilateral` | softplus of the same | the same, smoothly saturated in the cone | no | C-infinity |
 | `Coulomb` | spring and damper, only pushing | regularised Coulomb: follows the velocity | no | kinks |
 | `SmoothCoulomb` | softplus of the same | regularised Coulomb | no | C-infinity |
 | `HuntCrossley` | power of depth, damping in proportion | regularised Coulomb | no | kink of order `exponent` |
 
-A brush holds on to its anchor (null pose) and does not creep. Regularised Coulomb friction needs no anchor, so a robot
-may land anywhere, but creeps: on a slope with tangent `r * friction`, `r < 1`, it slides for ever at `slip_velocity * r
-/ sqrt(1 - r^2)`.
+A brush holds on to its anchor (null pose) and does not creep. One whose anchor is a constant pulls back towards it for
+ever, however far the sole has slid; `AnchoredDynamics` makes anchors a part of the state. Regularised Coulomb friction
+needs no anchor, so a robot may land anywhere, but creeps: on a slope with tangent `r * friction`, `r < 1`, it slides for
+ever at `slip_velocity * r / sqrt(1 - r^2)`.
 
 The laws with kinks are exactly zero above the ground, with all derivatives. The smooth ones fall off as `exp(depth /
 smoothing)` there, and are what to differentiate a landing through: with a hard law the derivative of a discrete bounce
@@ -24,13 +26,15 @@ is wrong however short the step. Choose `smoothing` not below half the impact sp
 from __future__ import annotations
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxdyn.contact.fields import Scalar, parameter
+from jaxdyn.errors import FloatLike
 from jaxdyn.math.stacked import dot
 
 
@@ -53,9 +57,17 @@ class Nodes(eqx.Module):
 class TractionLaw(eqx.Module):
     """A law of contact for points. When `traction` is called, its constants have the shape (n, batch) as well."""
 
+    #: whether each point has an anchor that slides, see `StickSlip`
+    slides: ClassVar[bool] = False
+
     @abc.abstractmethod
     def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:
         """Force per area that the ground exerts on each point, in world axes, N/m^2."""
+
+    def kept(self, nodes: Nodes) -> tuple[Bool[Array, "n #batch"], Float[Array, "n 3 #batch"]]:
+        """Which points stick, and the tangential displacement to its anchor that each point has after this one has slid:
+        for laws with `slides` alone."""
+        raise NotImplementedError(f"{type(self).__name__} has no anchors that slide.")
 
 
 def _split(vector: Array, normal: Array) -> tuple[Array, Array]:
@@ -156,6 +168,65 @@ class UnilateralBrush(_DryLaw):
 
     def _friction(self, stretch: Array, slip: Array, pressure: Array) -> Array:
         return _limit(self.stiffness[:, None] * stretch - self.damping[:, None] * slip, self.friction * pressure)
+
+
+class StickSlip(_DryLaw):
+    """A brush that only pushes, whose anchors slide when friction gives way: it holds without creeping, slides, and holds
+    again where it has come to rest.
+
+    Each point has a spring to an anchor of its own. With tangential stretch `s` and slip velocity `v` the friction is `t = k_t s -
+    b_t v`, cut at the cone `|t| <= friction * stress`. Where it is cut, the anchor follows at the end of the step, until the
+    spring alone carries exactly the friction: `k_t s = t`, the return mapping of plasticity. Then friction takes energy
+    whenever a point slides, and what the spring stores is at most `(friction * stress)^2 / (2 k_t)`.
+
+    The anchors are state: give the system to `AnchoredDynamics`. Without it they stay where `CompliantContact` has
+    them, and the law is a `UnilateralBrush`.
+
+    **Arguments:** `stiffness`: N/m^3; `damping`: N s/m^3; `friction`: coefficient; `tangential_stiffness`,
+    `tangential_damping`: of the friction's springs, default those of the normal.
+
+    Source of the mapping: Simo and Hughes, Computational inelasticity, 1998, ch. 1.4.
+    """
+
+    slides: ClassVar[bool] = True
+
+    stiffness: Scalar = parameter("stiffness")
+    damping: Scalar = parameter("damping")
+    friction: Scalar = parameter("friction")
+    tangential_stiffness: Scalar = parameter("tangential_stiffness")
+    tangential_damping: Scalar = parameter("tangential_damping")
+
+    def __init__(
+        self,
+        stiffness: FloatLike,
+        damping: FloatLike,
+        friction: FloatLike = 0.5,
+        tangential_stiffness: FloatLike | None = None,
+        tangential_damping: FloatLike | None = None,
+    ):
+        self.stiffness = stiffness
+        self.damping = damping
+        self.friction = friction
+        self.tangential_stiffness = stiffness if tangential_stiffness is None else tangential_stiffness
+        self.tangential_damping = damping if tangential_damping is None else tangential_damping
+
+    def _pressure(self, depth: Array, separation: Array) -> Array:
+        return _spring_damper(depth, separation, self.stiffness, self.damping)
+
+    def _trial(self, stretch: Array, slip: Array) -> Array:
+        return self.tangential_stiffness[:, None] * stretch - self.tangential_damping[:, None] * slip
+
+    def _friction(self, stretch: Array, slip: Array, pressure: Array) -> Array:
+        return _limit(self._trial(stretch, slip), self.friction * pressure)
+
+    def kept(self, nodes: Nodes) -> tuple[Bool[Array, "n #batch"], Float[Array, "n 3 #batch"]]:
+        separation, slip = _split(nodes.velocity, nodes.normal)
+        _, stretch = _split(nodes.displacement, nodes.normal)
+        bound = self.friction * self._pressure(nodes.depth, separation)
+        trial = self._trial(stretch, slip)
+        sticks = dot(trial, trial) <= bound * bound
+        carried = _limit(trial, bound) / self.tangential_stiffness[:, None]
+        return sticks, jnp.where(sticks[:, None], stretch, carried)
 
 
 class SmoothUnilateral(_DryLaw):

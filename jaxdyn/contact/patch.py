@@ -45,7 +45,8 @@ Matrices = Float[Array, "contacts 3 3 #batch"]
 class Motion(eqx.Module):
     """Where contact frames are and how they move, stacked: first the contacts, last the batch of robots.
 
-    `rotation`, `position`: of the frames in the world; `linear`, `angular`: their MIXED twists; `null_rotation`, `null_position`: anchors.
+    `rotation`, `position`: of the frames in the world; `linear`, `angular`: their MIXED twists; `null_rotation`, `null_position`: anchors;
+    `slip`: how far the anchor of each point has slid from its place there, if anchors slide.
     """
 
     rotation: Matrices
@@ -54,12 +55,13 @@ class Motion(eqx.Module):
     angular: Vectors
     null_rotation: Matrices
     null_position: Vectors
+    slip: Float[Array, "contacts n 3 #batch"] | None = None
 
     @staticmethod
-    def of(pose: SE3, twist: Vector6, null: SE3) -> Motion:
+    def of(pose: SE3, twist: Vector6, null: SE3, slip: Float[Array, "n 3"] | None = None) -> Motion:
         """One contact as a stack."""
-        arrays = pose.rotation, pose.translation, twist[:3], twist[3:], null.rotation, null.translation
-        return Motion(*(a[None, ..., None] for a in arrays))
+        arrays = pose.rotation, pose.translation, twist[:3], twist[3:], null.rotation, null.translation, slip
+        return Motion(*(None if a is None else a[None, ..., None] for a in arrays))
 
 
 class Surface(eqx.Module):
@@ -72,13 +74,30 @@ class Surface(eqx.Module):
         World axes, moments about the frames' origins. `terrain` is as `Terrain.query` wants it, or None.
         """
 
-    def wrench(self, pose: SE3, twist: Vector6, null: SE3, terrain: Terrain | None = None) -> Vector6:
+    @abc.abstractmethod
+    def nodes(self) -> tuple[Float[Array, "contacts n 3 #batch"], Float[Array, "contacts n #batch"]]:
+        """The points (m, axes of the sole) over which stresses are summed, and their weights (m^2); stacked, as in
+        `forces`."""
+
+    @property
+    @abc.abstractmethod
+    def n_nodes(self) -> int:
+        """Number of these points."""
+
+    def wrench(
+        self,
+        pose: SE3,
+        twist: Vector6,
+        null: SE3,
+        terrain: Terrain | None = None,
+        slip: Float[Array, "n 3"] | None = None,
+    ) -> Vector6:
         """Wrench `[force, moment]` that the ground exerts, world axes, moment about the origin of the sole.
 
         **Arguments:** `pose`: of the sole in the world; `twist`: its MIXED twist; `null`: its anchor; `terrain`: the ground,
-        if it is not the anchor's plane.
+        if it is not the anchor's plane; `slip`: of each point's anchor from its place on the anchored sole, world axes, m.
         """
-        return join(_one(self).forces(Motion.of(pose, twist, null), _one(terrain)), 1)[0, :, 0]
+        return join(_one(self).forces(Motion.of(pose, twist, null, slip), _one(terrain)), 1)[0, :, 0]
 
 
 def _one(tree: Any) -> Any:
@@ -115,14 +134,20 @@ def node_states(
     """What a traction law needs to know of `points` (in axes of the sole), and the arms `R r` in world axes."""
     n = points.shape[1]
     arms = materialize(_flatten(_turn(motion.rotation, points)))
-    stretch = _flatten(_turn(motion.null_rotation - motion.rotation, points))
-    displacement = materialize(_per_point(motion.null_position - motion.position, n) + stretch)
+    displacement = materialize(displacements(points, motion))
     velocity = materialize(_per_point(motion.linear, n) + cross(_per_point(motion.angular, n), arms))
     if terrain is None:
         normal = _per_point(motion.null_rotation[:, :, 2], n)
         return Nodes(displacement, velocity, dot(displacement, normal), normal), arms
     depth, normal = terrain.query(_per_point(motion.position, n) + arms)
     return Nodes(displacement, velocity, depth, normal), arms
+
+
+def displacements(points: Float[Array, "contacts n 3 #batch"], motion: Motion) -> Float[Array, "points 3 #batch"]:
+    """From each point to its anchor."""
+    stretch = _flatten(_turn(motion.null_rotation - motion.rotation, points))
+    displacement = _per_point(motion.null_position - motion.position, points.shape[1]) + stretch
+    return displacement if motion.slip is None else displacement + _flatten(motion.slip)
 
 
 def surface_forces(
@@ -135,13 +160,18 @@ def surface_forces(
     """The sums over nodes, without the factor `c`. All laws and surfaces come through here."""
     contacts, n = points.shape[:2]
     nodes, arms = node_states(points, motion, terrain)
-    law = jax.tree.map(lambda leaf: _per_point(leaf, n), law)
+    law = law_per_point(law, n)
     force = materialize(_flatten(weights)[:, None] * law.traction(nodes))
     moment = cross(arms, force)
     if n == 1:
         return force, moment
     force, moment = (x.reshape(contacts, n, *x.shape[1:]) for x in (force, moment))
     return jnp.sum(force, axis=1), jnp.sum(moment, axis=1)
+
+
+def law_per_point(law: TractionLaw, n: int) -> TractionLaw:
+    """The constants of each contact's law, for each of its n points."""
+    return jax.tree.map(lambda leaf: _per_point(leaf, n), law)
 
 
 @functools.lru_cache
@@ -177,7 +207,11 @@ class ContactPatch(Surface):
         """Area of the sole, m^2."""
         return self.length * self.width
 
-    def _nodes(self) -> tuple[Float[Array, "contacts n 3 #batch"], Float[Array, "contacts n #batch"]]:
+    @property
+    def n_nodes(self) -> int:
+        return self.quadrature**2
+
+    def nodes(self) -> tuple[Float[Array, "contacts n 3 #batch"], Float[Array, "contacts n #batch"]]:
         """Quadrature nodes in axes of the sole (m) and their weights (m^2)."""
         grid, weights = _gauss(self.quadrature)
         like = self.length
@@ -191,7 +225,7 @@ class ContactPatch(Surface):
         return self._forces_by_quadrature(motion, terrain)
 
     def _forces_by_quadrature(self, motion: Motion, terrain: Terrain | None) -> tuple[Vectors, Vectors]:
-        force, moment = surface_forces(self.traction, *self._nodes(), motion, terrain)
+        force, moment = surface_forces(self.traction, *self.nodes(), motion, terrain)
         factor = _projection(self.projected_area, motion.rotation)[:, None]
         return factor * force, factor * moment
 
@@ -233,6 +267,13 @@ class ContactPoints(Surface):
     def __check_init__(self) -> None:
         if self.points.shape[:-1] != self.areas.shape:
             raise InputError(f"areas: wanted shape {self.points.shape[:-1]} as points, given {self.areas.shape}.")
+
+    @property
+    def n_nodes(self) -> int:
+        return self.points.shape[-2]
+
+    def nodes(self) -> tuple[Float[Array, "contacts n 3 #batch"], Float[Array, "contacts n #batch"]]:
+        return self.points, self.areas
 
     def forces(self, motion: Motion, terrain: Terrain | None) -> tuple[Vectors, Vectors]:
         return surface_forces(self.traction, self.points, self.areas, motion, terrain)

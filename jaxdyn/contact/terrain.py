@@ -11,9 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.contact.fields import Scalar, parameter
-from jaxdyn.math import so3
 from jaxdyn.math.se3 import SE3
-from jaxdyn.math.stacked import dot
+from jaxdyn.math.stacked import cross, dot
 
 
 class Terrain(eqx.Module):
@@ -85,13 +84,25 @@ def touchdown_anchor(pose: SE3, terrain: Terrain | None = None) -> SE3:
     **Arguments:** `pose`: of the sole in the world; `terrain`: default flat ground at height zero.
 
     **Returns:** the pose with z along the ground's normal and x along the sole's own x axis projected on the ground. A
-    sole whose x axis is along the normal has no heading: the derivative is not finite there.
+    sole whose x axis is within a thousandth of the normal has no heading: its y axis is turned flat instead.
     """
     terrain = FlatTerrain(jnp.zeros((), pose.translation.dtype)) if terrain is None else terrain
     position = pose.translation
     position = position.at[2].set(terrain.at(position[None])[2][0])
     z = terrain.at(position[None])[1][0]
-    x = pose.rotation[:, 0]
-    x = x - jnp.sum(x * z) * z
-    x = x / jnp.sqrt(jnp.sum(x * x))
-    return SE3(jnp.stack([x, so3.cross(z, x), z], axis=-1), position)
+    axes = standing_axes(pose.rotation[None, ..., None], z[None, :, None])[0, ..., 0]
+    return SE3(axes, position)
+
+
+def standing_axes(
+    rotation: Float[Array, "n 3 3 #batch"], normal: Float[Array, "n 3 #batch"]
+) -> Float[Array, "n 3 3 #batch"]:
+    """Axes with z along the normal and x along the projection of `rotation`'s x axis, batch last; where that is none, of
+    `y x normal`."""
+    x, y = rotation[:, :, 0], rotation[:, :, 1]
+    flat = x - dot(x, normal)[:, None] * normal
+    has_heading = dot(flat, flat) > 1e-6
+    flat = jnp.where(has_heading[:, None], flat, cross(y, normal))
+    forward = flat / jnp.sqrt(dot(flat, flat))[:, None]
+    up = normal + jnp.zeros_like(forward)
+    return jnp.stack([forward, cross(up, forward), up], axis=2)

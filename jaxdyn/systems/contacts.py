@@ -16,7 +16,8 @@ from jaxdyn.algorithms import world
 from jaxdyn.algorithms.bodies import Bodies, bodies_of
 from jaxdyn.algorithms.configuration import Configuration
 from jaxdyn.algorithms.coupled import through_followers
-from jaxdyn.contact.compliant import CompliantContact, contact_forces
+from jaxdyn.contact.anchors import settled_anchors
+from jaxdyn.contact.compliant import Anchor, CompliantContact, contact_forces
 from jaxdyn.contact.fields import cast
 from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import InputError, UnknownNameError
@@ -143,7 +144,21 @@ def _on_bodies(tree: Tree, carriers: tuple[int, ...], wrench: Stack) -> Stack:
     return take(padded, [row.get(int(body), len(row)) for body in order.bodies])
 
 
+def _settle_kernel(static, contacts: Contacts, frames: Frames, terrain: Terrain | tuple[()]) -> tuple:
+    ground = jax.tree.map(lambda leaf: leaf[None], terrain) if isinstance(terrain, Terrain) else None
+    return settled_anchors(contacts, *frames, ground)
+
+
 _frames = batching.batch_last(_frames_kernel)
+_settle = batching.batch_last(_settle_kernel)
+
+
+def settled(
+    contacts: Contacts, poses: SE3, twists: Float[Array, "contacts 6"], terrain: Terrain | None
+) -> tuple[Anchor, ...]:
+    """The anchors of contacts at the end of a step, their frames at `poses` with MIXED `twists`."""
+    frames = Frames(poses.rotation, poses.translation, twists[:, :3], twists[:, 3:])
+    return tuple(Anchor(*parts) for parts in _settle((), contacts, frames, () if terrain is None else terrain))
 
 
 def contact_placements(model: Model, contacts: Contacts) -> tuple[tuple[Tree, tuple[int, ...]], SE3]:

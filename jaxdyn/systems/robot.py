@@ -45,6 +45,10 @@ class RobotDynamics(System):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each leaf of the state."""
 
+    def acting_contacts(self, x: Any, u: Any = None, t: FloatLike = 0.0) -> Contacts:
+        """The contacts as they act at time `t`: the system's or the input's, switched by the schedule."""
+        return self._checked(x, u, t).contacts or ()
+
     def _checked(self, x: Any, u: Any, t: FloatLike | None = None) -> Input:
         """`u` as an `Input` whose contacts are those that act at time `t`. **Raises:** `InputError` for a wrong state or
         input."""
