@@ -300,11 +300,14 @@ def _run_chunk(batched, shared, lanes, first, clock, steps, substeps, save_every
     """`(lanes, saved states, records, which are active, which are finite)` of one tile over `steps` steps from number
     `first` on."""
 
-    def tile(split, whole):
+    arrays, functions = eqx.partition((shared, first, clock), eqx.is_array)  # devices are given arrays alone
+
+    def tile(split, arrays):
+        whole = eqx.combine(arrays, functions)
         one = lambda part, lane: _run_one(part, whole, lane, steps, substeps, save_every)  # noqa: E731
         return jax.vmap(one)(*split)
 
-    return split_over_devices(tile, mesh)((batched, lanes), (shared, first, clock))
+    return split_over_devices(tile, mesh)((batched, lanes), arrays)
 
 
 def _run_one(batched, whole, lane, steps, substeps, save_every):

@@ -55,7 +55,7 @@ def _bytes(leaf: Any) -> bytes:
         array = np.asarray(leaf)
         return f"{array.dtype}{array.shape}".encode() + array.tobytes()
     if callable(leaf):
-        return f"{getattr(leaf, '__module__', '')}.{getattr(leaf, '__qualname__', type(leaf).__name__)}".encode()
+        return getattr(leaf, "__qualname__", type(leaf).__qualname__).encode()
     return repr(leaf).encode()
 
 
