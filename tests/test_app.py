@@ -52,6 +52,20 @@ def test_assignments_reach_all_joints_that_fit_a_pattern(table):
         robot.assign(model, q, ["hop0=1"], "--posture")
 
 
+def test_robots_whose_joints_tell_their_family_stand_instead_of_kneeling():
+    links = "".join(f'<link name="{name}"/>' for name in ("base", "thigh", "calf"))
+    joint = (
+        '<joint name="{}" type="revolute"><parent link="{}"/><child link="{}"/>'
+        '<limit lower="{}" upper="2" effort="1" velocity="1"/></joint>'
+    )
+    thigh = joint.format("FL_thigh_joint", "base", "thigh", -2)
+    calf = joint.format("FL_calf_joint", "thigh", "calf", -2.7)
+    whole = jaxdyn.from_urdf(f'<robot name="r">{links}{thigh}{calf}</robot>')
+    np.testing.assert_allclose(robot.posture(whole, "r", []), [0.8, -1.6])
+    part = jaxdyn.from_urdf(f'<robot name="r"><link name="base"/><link name="thigh"/>{thigh}</robot>')
+    np.testing.assert_allclose(robot.posture(part, "r", []), [0.0])
+
+
 # Contacts
 
 
@@ -114,6 +128,25 @@ def test_springs_and_dampers_stay_below_what_the_integrator_bears(table, dt):
     assert plan.ground.damping * mobility * dt <= 0.8 + 1e-9
     felt = 1 / np.diag(inverse)[6:]
     assert (plan.kp <= 0.3 * felt / dt**2 + 1e-9).all() and (plan.kd <= 0.5 * felt / dt + 1e-9).all()
+
+
+def test_gains_bear_the_whole_time_step_also_with_substeps_and_all_joints_together(table):
+    """The torque of the controller is held over the substeps."""
+    model, q, at = table
+    dt = 8e-3
+    plan = tuning.plan(model, q, dt, substeps=4)
+    inverse = np.linalg.inv(at.mass)[6:, 6:]
+    for gains, most in ((plan.kp, 0.5 / dt**2), (plan.kd, 1 / dt)):
+        assert (gains > 0).all() and np.linalg.eigvals(inverse * gains).real.max() <= most * (1 + 1e-9)
+    felt = 1 / np.diag(np.linalg.inv(at.mass))[6:]
+    assert (plan.kp <= 0.3 * felt / dt**2 + 1e-9).all() and (plan.kd <= 0.5 * felt / dt + 1e-9).all()
+
+
+def test_gains_of_joints_that_move_each_other_are_lowered_and_others_kept():
+    inverse = np.array([[1.0, 0, 0], [0, 50, 49], [0, 49, 50]])
+    gains = tuning._bounded(inverse, np.array([0.5, 0.01, 0.01]), 0.6)
+    assert gains[0] == 0.5 and gains[1] == pytest.approx(gains[2])
+    assert 0.5 < np.linalg.eigvals(inverse * gains).real.max() <= 0.6
 
 
 def test_jacobians_of_the_points_are_those_of_the_library(table):

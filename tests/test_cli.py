@@ -11,6 +11,7 @@ import time
 import jax
 import numpy as np
 import pytest
+from oracles import ROBOTS, urdf_path
 
 import jaxdyn
 from jaxdyn.cli import COMMANDS, main
@@ -264,6 +265,65 @@ def test_optimize_reaches_its_goal(run, tmp_path, goal):
     assert figures["cost_after"] < 0.2 * figures["cost_before"] and figures["miss_after"] < 0.3 * figures["miss_before"]
     assert data["cost"].shape == (61,) and data["torque"].shape[1] == 2 and (tmp_path / "index.html").exists()
     assert re.search(r"^ +60 +", text, re.M)
+
+
+@pytest.mark.parametrize("bits", [64, 32])
+def test_an_optimisation_repeats_itself_with_its_seed_and_precision(run, tmp_path, bits):
+    line = f"optimize double_pendulum --duration 0.05 --dt 0.01 --iterations 3 --precision {bits}"
+    knots = []
+    for k, seed in enumerate((5, 5, 6)):
+        status, text, error = run(f"{line} --seed {seed} --out {tmp_path}/{k}")
+        assert status == 0, error
+        data = arrays(tmp_path / str(k) / "data.npz")
+        assert f"float{bits}" in text
+        assert {data[name].dtype for name in ("q", "v", "torque", "goal")} == {np.dtype(f"float{bits}")}
+        knots.append(data["knots"])
+    np.testing.assert_array_equal(knots[0], knots[1])
+    assert not np.array_equal(knots[0], knots[2])
+
+
+def test_another_seed_starts_another_search_also_towards_the_same_goal(run, tmp_path):
+    line = "optimize double_pendulum --joints elbow=0.2 --duration 0.02 --dt 0.01 --iterations 1"
+    for seed in (0, 1):
+        assert run(f"{line} --seed {seed} --out {tmp_path}/{seed}")[0] == 0
+    first, second = (arrays(tmp_path / str(seed) / "data.npz") for seed in (0, 1))
+    np.testing.assert_array_equal(first["goal"], second["goal"])
+    assert not np.array_equal(first["knots"], second["knots"])
+
+
+# robots of the robot package, and the links that they stand on
+FEET = {
+    "panda": (),
+    "ur5": (),
+    "go2": ("FL_foot", "FR_foot", "RL_foot", "RR_foot"),
+    "solo12": ("FL_FOOT", "FR_FOOT", "HL_FOOT", "HR_FOOT"),
+    "anymal": ("LF_FOOT", "RF_FOOT", "LH_FOOT", "RH_FOOT"),
+    "talos": ("left_sole_link", "right_sole_link"),
+    "g1": ("left_ankle_roll_link", "right_ankle_roll_link"),
+    "icub": ("l_foot", "r_foot_dh_frame"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FEET)
+def test_optimize_improves_the_motion_of_real_robots(run, tmp_path, name):
+    """Standing on its feet and still at first; then nearer to the goal with each of a few steps."""
+    options = "--duration 0.1 --dt 0.002 --iterations 5 --precision 32"
+    line = f"optimize {urdf_path(name)} --base {ROBOTS[name][1]} {options} --out {tmp_path}"
+    status, text, error = run(line)
+    assert status == 0, error
+    figures, data = json.loads((tmp_path / "figures.json").read_text()), arrays(tmp_path / "data.npz")
+    assert all(np.isfinite(data[key]).all() for key in ("q", "v", "torque", "cost", "contact_forces")), text
+    assert tuple(data["contact_names"]) == FEET[name]
+    assert figures["cost_after"] < 0.95 * figures["cost_before"] and figures["miss_after"] < figures["miss_before"]
+    if FEET[name]:
+        height, before = data["q"][0, 2], data["q_before"]
+        assert abs(before[:, 2] - height).max() < 0.02 * height
+        # the posture control alone lets no joint go
+        assert abs(before[:, 7:] - before[0, 7:]).max() < 0.15
+        total = data["contact_forces"][:3, :, 2].sum(axis=1)
+        weight = 9.80665 * float(jaxdyn.load(urdf_path(name), root="floating").total_mass)
+        np.testing.assert_allclose(total, weight, rtol=0.2)
 
 
 # Interruption

@@ -14,7 +14,7 @@ from random_trees import random_model
 from jaxdyn.algorithms import aba, compute_minv, crba, forward_dynamics, mass_matrix_status, nonlinear_effects, rnea
 from jaxdyn.algorithms.configuration import as_configuration
 from jaxdyn.errors import InputError, JaxdynWarning, Status
-from jaxdyn.model import from_urdf, load, neutral
+from jaxdyn.model import ModelBuilder, from_urdf, load, neutral
 
 
 @every_robot_in_both_precisions
@@ -109,6 +109,18 @@ def test_a_singular_mass_matrix_gives_no_plausible_numbers():
     geared = eqx.tree_at(lambda m: m.armature, model, 0.5 * one)
     np.testing.assert_allclose(aba(geared, one, one, one), [2.0])
     assert int(mass_matrix_status(geared, one)) == Status.OK
+
+
+def test_a_singular_mass_matrix_is_named_where_rounding_hides_it():
+    """A rod turned twice about one axis: what is left of its inertia for the second joint is rounding, not zero."""
+    builder = ModelBuilder().add_link("a").add_link("b").add_link("c", 0.3, (0.1, 0.2, 0.3), (0.1, 0.2, 0.15))
+    builder.add_joint("j", "continuous", "a", "b", axis=(0.3, 0.4, 0.8))
+    builder.add_joint("k", "continuous", "b", "c", axis=(0.3, 0.4, 0.8))
+    model, zero, turned = builder.build(), jnp.zeros(2), jnp.asarray([0.7, -0.4])
+    with pytest.warns(JaxdynWarning, match="singular at joints .*mass_matrix_status"):
+        a = aba(model, turned, zero, jnp.asarray([1.0, -1.0]))
+    assert not np.isfinite(a).all() or np.abs(a).max() > 1e10
+    assert int(mass_matrix_status(model, turned)) == Status.SINGULAR_MASS_MATRIX
 
 
 @pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])

@@ -69,15 +69,15 @@ def aba(
         a = coupled_accelerations(model, q, v, tau)
     else:
         a = _aba(model.tree, bodies_of(model), q, v, tau)
-    if is_concrete(a) and not bool(jnp.all(jnp.abs(a) < _suspicious(a.dtype))):
+    if is_concrete(a) and not bool(jnp.all(jnp.abs(a) < 1 / _noise(a.dtype))):
         _warn_if_singular(model, q, a)
     return a
 
 
-def _suspicious(dtype: DTypeLike) -> float:
-    """Accelerations from which on it is worth the time to look at the pivots: rounding makes a pivot of about eps of what
-    should be zero, and so 1 / eps of the accelerations."""
-    return float(jnp.finfo(dtype).eps) ** (-2 / 3)
+def _noise(dtype: DTypeLike) -> float:
+    """The pivot below which rounding may be all there is. Not eps itself: what cancels in a pivot has been divided by
+    those before it. The lightest joints of real robots have pivots of a few thousandths."""
+    return float(jnp.finfo(dtype).eps) ** (2 / 3)
 
 
 def _warn_if_singular(model: Model, q: Configuration, a: Array) -> None:
@@ -102,14 +102,16 @@ def _pivots_of(model: Model, q: Configuration) -> Float[Array, " nv"]:
 
 
 def _regular(pivots: Float[Array, " nv"]) -> Array:
-    return pivots > 8 * jnp.finfo(pivots.dtype).eps
+    return pivots > _noise(pivots.dtype)
 
 
 def mass_matrix_status(model: Model, q: FloatLike | Configuration) -> Int[Array, ""]:
     """Whether forward dynamics has an answer: `Status.OK` or `Status.SINGULAR_MASS_MATRIX`, as an int32 that `jit`
     and `vmap` can return.
 
-    Singular means: some joint, with all that it carries left free, feels no more inertia than rounding explains.
+    Singular means: some joint, with all that it carries left free, feels no more inertia than rounding may explain.
+    `Status(int(status)).remedy` says what to do. Accelerations of such a robot may be finite and yet mean nothing: ask
+    once for each robot and posture, as `aba` itself, which must not cost more, cannot tell.
     """
     pivots = _pivots_of(model, as_configuration(model, q))
     ok = jnp.all(_regular(pivots))

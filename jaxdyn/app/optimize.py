@@ -20,6 +20,9 @@ from jaxdyn.app.terminal import interruptible, say
 # Depth over which the ground sets in, m: above half the impact speed times the time step.
 SMOOTHING = 2e-3
 
+# Standard deviation of the torques that the optimisation starts from, in units of a usual one.
+START = 1e-3
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
@@ -27,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_simulation(parser)
     goal = parser.add_argument_group(
         "goal",
-        "Without any of these: a floating base goes forward (along x) by 4 %% of the robot's height; a robot with a fixed base goes to "
+        "Without any of these: a floating base goes forward (along x) by 4 % of the robot's height; a robot with a fixed base goes to "
         "joint positions near those at the start, chosen by --seed.",
     )
     goal.add_argument(
@@ -167,7 +170,7 @@ def optimise(
     system = scenario.make_system(model, plan, smoothing=SMOOTHING)
     control = scenario.posture_control(system, plan, model)
     motion = optimisation.motion_of(system, control, plan, goal, arguments.dt, steps, plan.substeps)
-    knots = np.zeros((arguments.knots or max(round(arguments.duration / 0.025), 2) + 1, system.n))
+    knots = _first_knots(arguments, system.n)
     report = optimisation.CostTable(arguments.iterations)
     outcome = optimisation.minimise(motion, knots, arguments.iterations, arguments.rate, report, check)
     if not outcome.costs:
@@ -192,6 +195,12 @@ def optimise(
         )
     torque = np.asarray(trajectory.record)
     return Result(outcome, times, q, scenario.coordinates(model, first)[0], v, torque, points, forces, before, after)
+
+
+def _first_knots(arguments: argparse.Namespace, joints: int) -> np.ndarray:
+    """(knots, joints) torques to start from, in units of a usual torque: next to nothing, but not the same for all seeds."""
+    count = arguments.knots or max(round(arguments.duration / 0.025), 2) + 1
+    return START * np.asarray(jax.random.normal(jax.random.key(arguments.seed), (count, joints)))
 
 
 def write(

@@ -19,6 +19,8 @@ POSTURES = {
     "humanoid": {"*_hip_pitch": -0.4, "*_knee": 0.8, "*_ankle_pitch": -0.4},
     "arm7": {"joint2": 0.6, "joint4": 1.4, "joint6": 1.1},
 }
+# Postures by the names of joints: families of robots that would kneel in the middle of their limits.
+FAMILIES = ({"*_thigh_joint": 0.8, "*_calf_joint": -1.6},)
 FLOATING = ("quadruped", "humanoid", "box")
 
 
@@ -83,14 +85,16 @@ def posture(model: jaxdyn.Model, name: str, assignments: list[str]) -> np.ndarra
     """Configuration to start from: (nq,).
 
     Zero, or the middle of the limits for coordinates whose limits exclude zero; then what is known of a built-in
-    robot; then the `JOINT=VALUE` assignments, see `assign`.
+    robot, or of all robots with such joints; then the `JOINT=VALUE` assignments, see `assign`.
     """
     q = np.asarray(jaxdyn.neutral(model), np.float64).copy()
     lower, upper = np.asarray(model.lower, np.float64), np.asarray(model.upper, np.float64)
     outside = np.isfinite(lower) & np.isfinite(upper) & ((q < lower) | (q > upper)) & (lower <= upper)
     q[outside] = 0.5 * (lower[outside] + upper[outside])
-    for pattern, value in POSTURES.get(name, {}).items():
-        _assign(model, q, pattern, value)
+    for known in (*FAMILIES, POSTURES.get(name, {})):
+        if all(_matching(model, pattern) for pattern in known):
+            for pattern, value in known.items():
+                _assign(model, q, pattern, value)
     return assign(model, q, assignments, "--posture")
 
 
@@ -116,14 +120,19 @@ def assign(model: jaxdyn.Model, q: np.ndarray, assignments: list[str], option: s
 
 
 def _assign(model: jaxdyn.Model, q: np.ndarray, pattern: str, value: float) -> int:
+    found = _matching(model, pattern)
+    q[found] = value
+    return len(found)
+
+
+def _matching(model: jaxdyn.Model, pattern: str) -> list[int]:
+    """Indices in `q` of the joints with one coordinate whose names fit a pattern."""
     tree = model.tree
-    found = [
+    return [
         at
         for name, at, size in zip(tree.joint_names, tree.q_offset, tree.joint_nq, strict=True)
         if size == 1 and fnmatch.fnmatchcase(name, pattern)
     ]
-    q[found] = value
-    return len(found)
 
 
 def joint_coordinates(model: jaxdyn.Model) -> list[int]:

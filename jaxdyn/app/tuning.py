@@ -13,7 +13,9 @@ here starts from the mass matrix `M` in the initial posture:
   velocity of 0.3 m/s at most; but not more than 8.
 - **PD control.** `kp = weight * height` for robots that stand (that keeps an inverted pendulum upright), `10 x` the
   torque that gravity asks for, at least, for arms; never above `0.3 I / dt^2`, with `I = 1 / (M^-1)_jj`, what the joint feels of
-  inertia while all others are free. `kd` damps half critically, at most `0.5 I / dt`.
+  inertia while all others are free. `kd` damps half critically, at most `0.5 I / dt`. Of light joints that move each
+  other, such as a wrist's, both are lowered further, until all joints together bear the time step. It is the
+  whole one that counts here: the controller's torque is held over the substeps.
 - **Hold torque**: what keeps the posture in equilibrium, with the least sum of squares of the contact forces.
 """
 
@@ -145,7 +147,7 @@ def plan(
     substeps = substeps or min(8, max(1, int(np.ceil(dt / longest - 1e-6))))
     h = dt / substeps
     ground = _ground(wish, load, friction, along, across, h)
-    kp, kd = _gains(model, at, weight, size, inverse, h, floating)
+    kp, kd = _gains(model, at, weight, size, inverse, dt, floating)
     q = np.array(q)
     if floating:
         q[2] -= lowest_point(model, at, spots) + ground.sink
@@ -192,7 +194,7 @@ def singular_joints(model: jaxdyn.Model, mass: np.ndarray) -> list[str]:
     safe = np.where(scale > 1e-6, scale, 1)
     # scaled to a unit diagonal: a light finger on a heavy robot is not singular, a massless one is
     values, vectors = np.linalg.eigh(np.where(scale > 1e-6, 1, 0)[:, None] * mass / np.outer(safe, safe))
-    bad = vectors[:, values <= (3e-7 if model.dtype == np.float32 else 1e-12)]
+    bad = vectors[:, values <= (2e-5 if model.dtype == np.float32 else 1e-12)]
     owners = np.asarray(model.tree.dof_body)
     found = sorted({int(owners[k]) for k in np.flatnonzero((np.abs(bad) > 0.3).any(axis=1))}) if bad.size else []
     return [model.tree.joint_names[i] for i in found]
@@ -221,7 +223,7 @@ def _ground(wish: float, load: float, friction: float, along: float, across: flo
 
 
 def _gains(
-    model: jaxdyn.Model, at: Survey, weight: float, size: float, inverse: np.ndarray, h: float, floating: bool
+    model: jaxdyn.Model, at: Survey, weight: float, size: float, inverse: np.ndarray, dt: float, floating: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     nv = base_sizes(model)[1]
     felt = 1 / np.maximum(np.diag(inverse)[nv:], 1e-12)
@@ -231,10 +233,25 @@ def _gains(
     else:
         # torque that would hold the arm stretched out, joint by joint
         kp = np.maximum(10 * np.abs(at.gravity[nv:]), carried * 100.0)
-    kp = np.minimum(kp, 0.3 * felt / h**2)
+    joints = inverse[nv:, nv:]
+    kp = _bounded(joints, np.minimum(kp, 0.3 * felt / dt**2), 0.5 / dt**2)
     damping = np.asarray(model.damping, np.float64)[nv:]
-    kd = np.minimum(np.maximum(np.sqrt(kp * carried), damping), 0.5 * felt / h)
-    return kp, kd
+    kd = np.minimum(np.maximum(np.sqrt(kp * carried), damping), 0.5 * felt / dt)
+    return kp, _bounded(joints, kd, 1.0 / dt)
+
+
+def _bounded(inverse: np.ndarray, gains: np.ndarray, most: float) -> np.ndarray:
+    """The gains (joints,), lowered until no eigenvalue of M^-1 diag(gains) is above `most`; those joints give way that take
+    part in the fastest motion."""
+    gains = gains.copy()
+    for _ in range(1000):
+        root = np.sqrt(gains)
+        values, vectors = np.linalg.eigh(root[:, None] * inverse * root)
+        if not gains.size or values[-1] <= most:
+            break
+        share = vectors[:, -1] ** 2
+        gains *= 1 - np.minimum(1 - 0.99 * most / values[-1], 0.2) * share / share.max()
+    return gains
 
 
 def _hold(model: jaxdyn.Model, at: Survey, jacobians: np.ndarray) -> np.ndarray:
