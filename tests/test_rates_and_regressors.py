@@ -132,7 +132,8 @@ class Reference:
     def frame(self, representation):
         q, v, a = self.there
         o, m, d = self.o, self.m, self.d
-        frame, there = m.getFrameId(frames(self.model)[0]), FRAMES[representation]
+        frame = m.getFrameId(frames(self.model)[0], pin.FrameType.BODY)  # joints may have names of links
+        there = FRAMES[representation]
         pin.computeJointJacobiansTimeVariation(m, d, q, v)
         pin.updateFramePlacements(m, d)
         result = {
