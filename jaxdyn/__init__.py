@@ -259,6 +259,7 @@ from .systems import CentroidalDerivative as CentroidalDerivative
 from .systems import CentroidalDynamics as CentroidalDynamics
 from .systems import CentroidalInput as CentroidalInput
 from .systems import CentroidalState as CentroidalState
+from .systems import ContactReport as ContactReport
 from .systems import EmbeddedEuler as EmbeddedEuler
 from .systems import EmbeddedRK4 as EmbeddedRK4
 from .systems import FirstOrderSmoother as FirstOrderSmoother
@@ -292,6 +293,7 @@ from .systems import boxminus as boxminus
 from .systems import boxplus as boxplus
 from .systems import check_step as check_step
 from .systems import configuration_from_state as configuration_from_state
+from .systems import contact_report as contact_report
 from .systems import corner_points as corner_points
 from .systems import diffrax_term as diffrax_term
 from .systems import environment_axes as environment_axes

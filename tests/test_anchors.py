@@ -98,6 +98,7 @@ def test_on_a_slope_it_sticks_without_creeping_below_the_angle_of_friction_and_s
     assert anchor.slip[-1, 0, 0] > 0.05
 
 
+@pytest.mark.slow
 def test_friction_has_the_derivatives_of_sliding():
     velocity = jnp.array([1.5, 0.2, 0.0])
 

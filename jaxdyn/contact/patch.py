@@ -60,8 +60,8 @@ class Motion(eqx.Module):
     @staticmethod
     def of(pose: SE3, twist: Vector6, null: SE3, slip: Float[Array, "n 3"] | None = None) -> Motion:
         """One contact as a stack."""
-        arrays = pose.rotation, pose.translation, twist[:3], twist[3:], null.rotation, null.translation, slip
-        return Motion(*(None if a is None else a[None, ..., None] for a in arrays))
+        arrays = pose.rotation, pose.translation, twist[:3], twist[3:], null.rotation, null.translation
+        return Motion(*(a[None, ..., None] for a in arrays), slip=None if slip is None else slip[None, ..., None])
 
 
 class Surface(eqx.Module):

@@ -11,6 +11,8 @@ from jaxdyn.systems.centroidal import CentroidalDynamics as CentroidalDynamics
 from jaxdyn.systems.centroidal import CentroidalInput as CentroidalInput
 from jaxdyn.systems.centroidal import CentroidalState as CentroidalState
 from jaxdyn.systems.centroidal import corner_points as corner_points
+from jaxdyn.systems.contact_report import ContactReport as ContactReport
+from jaxdyn.systems.contact_report import contact_report as contact_report
 from jaxdyn.systems.diffrax_term import diffrax_term as diffrax_term
 from jaxdyn.systems.environments import environment_axes as environment_axes
 from jaxdyn.systems.environments import randomize as randomize

@@ -16,10 +16,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.contact.compliant import Anchor
+from jaxdyn.contact.terrain import Terrain
 from jaxdyn.errors import FloatLike, InputError
 from jaxdyn.math import SE3
 from jaxdyn.model import Model
-from jaxdyn.systems.contacts import settled
+from jaxdyn.systems.contacts import Contacts, settled
 from jaxdyn.systems.robot import RobotDynamics
 from jaxdyn.systems.system import Input, System
 
@@ -82,6 +83,11 @@ class AnchoredDynamics(System):
         return self.system.model
 
     @property
+    def terrain(self) -> Terrain | None:
+        """The ground; None if each contact has its own."""
+        return self.system.terrain
+
+    @property
     def n(self) -> int:
         return self.system.n
 
@@ -125,6 +131,10 @@ class AnchoredDynamics(System):
     def contact_wrenches(self, x: Any, u: Any = None, t: FloatLike = 0.0) -> Float[Array, "contacts 6"]:
         """Wrenches of the ground on each contact's frame: world axes, moment about the frame's origin."""
         return self.system.contact_wrenches(*self._inside(x, u), t)
+
+    def acting_contacts(self, x: Any, u: Any = None, t: FloatLike = 0.0) -> Contacts:
+        """The contacts as they act at time `t`, with the anchors of the state."""
+        return self.system.acting_contacts(*self._inside(x, u), t)
 
     def _inside(self, x: Any, u: Any) -> tuple[Any, Input]:
         """The robot's state, and the input with contacts held by the state's anchors.

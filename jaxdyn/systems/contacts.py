@@ -97,7 +97,7 @@ def _frames_kernel(
     tree, carriers = static
     at = world.geometry(bodies, q)
     twist, _ = world.velocities(tree, at, v)
-    return _in_the_world(tree, np.asarray(carriers), at, twist, placement, base)[1]
+    return _in_the_world(tree, np.asarray(carriers, int), at, twist, placement, base)[1]
 
 
 def generalized_contact_force(
@@ -115,7 +115,7 @@ def generalized_contact_force(
     `carriers`: body of each contact; `at`, `twist`: the robot in its own axes; `placement`: of the frames in their bodies;
     `base`: those axes in the world, () if they are the world's; `terrain`: the ground, () if each contact has its own.
     """
-    arm, frames = _in_the_world(tree, np.asarray(carriers), at, twist, placement, base)
+    arm, frames = _in_the_world(tree, np.asarray(carriers, int), at, twist, placement, base)
     ground = jax.tree.map(lambda leaf: leaf[None], terrain) if isinstance(terrain, Terrain) else None
     force, moment = contact_forces(contacts, *frames, ground)
     if base:
