@@ -7,7 +7,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-from jaxtyping import Array
 
 from jaxdyn.contact.fields import leaf_ranks
 from jaxdyn.errors import InputError, check_key
@@ -17,7 +16,7 @@ from jaxdyn.systems.rollout import Controls, input_ranks
 from jaxdyn.systems.system import Input
 
 
-def randomize(system: Any, where: Callable, sample: Callable, key: Array, environments: int) -> Any:
+def randomize(system: Any, where: Callable, sample: Callable, key: Any, environments: int) -> Any:
     """The system (or model, or any pytree) with numbers drawn anew for each of `environments`: domain randomisation.
 
     **Arguments:**

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.errors import FloatLike, InputError, Status, is_concrete, warn
-from jaxdyn.systems.integrators import Integrator, step
+from jaxdyn.systems.integrators import AnySystem, Integrator, step
 from jaxdyn.systems.rollout import as_controls, check_clock
 from jaxdyn.systems.system import System, boxminus, boxplus
 
@@ -19,7 +19,7 @@ TRIES = 11
 
 
 def stable_substeps(
-    system: System, integrator: Integrator, x: Any, controls: Any, dt: FloatLike, t: FloatLike = 0.0
+    system: AnySystem, integrator: Integrator, x: Any, controls: Any, dt: FloatLike, t: FloatLike = 0.0
 ) -> int | None:
     """The smallest of 1, 2, 4, ... 1024 substeps of a step of `dt` (s) with which no mode of the motion about the state `x` grows
     that does not grow by itself; None if there is none, as for explicit Euler and an undamped spring.
@@ -36,7 +36,13 @@ def stable_substeps(
 
 
 def check_step(
-    system: System, integrator: Integrator, x: Any, controls: Any, dt: FloatLike, substeps: int = 1, t: FloatLike = 0.0
+    system: AnySystem,
+    integrator: Integrator,
+    x: Any,
+    controls: Any,
+    dt: FloatLike,
+    substeps: int = 1,
+    t: FloatLike = 0.0,
 ) -> Status:
     """Warns (`JaxdynWarning`) if `dt / substeps` (s) is too long a step for the motion about `x`, and says how many substeps would do.
 
@@ -57,7 +63,7 @@ def check_step(
 
 
 def _growths(
-    system: System, integrator: Integrator, x: Any, controls: Any, dt: FloatLike, t: FloatLike
+    system: AnySystem, integrator: Integrator, x: Any, controls: Any, dt: FloatLike, t: FloatLike
 ) -> tuple[int | None, float]:
     """The number of substeps, and the growth in a step without any."""
     if not isinstance(system, System):
