@@ -75,7 +75,7 @@ def box_case(name, dtype=jnp.float64):
     return case, state(case["init"], dtype)
 
 
-def close(actual, expected, tolerance, err_msg=""):
+def assert_close(actual, expected, tolerance, err_msg=""):
     """Largest difference relative to the largest component."""
     expected = np.asarray(expected)
     scale = max(1e-300, np.abs(expected).max()) if expected.size else 1.0
@@ -90,5 +90,8 @@ def random_state(model, rng, dtype=jnp.float64):
     return State(draw(6), draw(n), draw(3), so3.exp(2 * draw(3)), 0.7 * draw(n))
 
 
-def tree_close(actual, expected, tolerance):
-    jax.tree.map(lambda a, b: close(a, b, tolerance), actual, expected)
+def assert_tree_close(actual, expected, tolerance):
+    jax.tree.map(lambda a, b: assert_close(a, b, tolerance), actual, expected)
+
+
+close, tree_close = assert_close, assert_tree_close

@@ -170,7 +170,7 @@ CASES = {
 }
 
 
-def equal(value, reference, name=""):
+def assert_equal(value, reference, name=""):
     assert jax.tree.structure(value) == jax.tree.structure(reference)
     for x, y in zip(jax.tree.leaves(value), jax.tree.leaves(reference), strict=True):
         assert x.shape == y.shape and x.dtype == y.dtype
@@ -183,13 +183,13 @@ def test_a_kernel_transforms_like_a_plain_function(case):
     everything = jax.jit(lambda *x: {name: transformation(f)(*x) for name, f in {"plain": plain, **FUNCTIONS}.items()})
     results = everything(*arguments)
     for name in FUNCTIONS:
-        equal(results[name], results["plain"], name)
+        assert_equal(results[name], results["plain"], name)
 
 
 @pytest.mark.parametrize("case", ["single", "vmap vmap", "grad vmap grad"])
 def test_a_kernel_transforms_like_a_plain_function_outside_of_jit(case):
     transformation, arguments = CASES[case]
-    equal(transformation(FUNCTIONS["ruled"])(*arguments), jax.jit(transformation(plain))(*arguments))
+    assert_equal(transformation(FUNCTIONS["ruled"])(*arguments), jax.jit(transformation(plain))(*arguments))
 
 
 # Tiles of a large batch on a CPU
@@ -209,16 +209,16 @@ def test_a_large_batch_is_cut_into_tiles_without_a_seam(size):
         )
 
     (value, slope), (expected_value, expected_slope) = jax.jit(lambda p, q: (both(f)(p, q), both(plain)(p, q)))(p, q)
-    equal(value, expected_value)
+    assert_equal(value, expected_value)
     scale = np.abs(expected_slope[0]["m"]).max()  # a sum over the batch, in another order
     np.testing.assert_allclose(slope[0]["m"], expected_slope[0]["m"], atol=1e-13 * size * scale)
-    equal(slope[1], expected_slope[1])
+    assert_equal(slope[1], expected_slope[1])
 
 
 def test_tiles_meet_nested_maps():
     p, q = {"m": random(0, 13, 3)}, random(1, 31, 3)
     both = lambda f: jax.vmap(jax.vmap(f, (0, None)), (None, 0))(p, q)  # noqa: E731
-    equal(jax.jit(lambda: both(FUNCTIONS["bare"]))(), both(plain))
+    assert_equal(jax.jit(lambda: both(FUNCTIONS["bare"]))(), both(plain))
 
 
 def test_each_robot_of_a_batch_gets_its_own_result_only():
@@ -234,7 +234,7 @@ def test_a_batch_may_be_spread_over_devices():
     q = random(0, 500, 3)
     split = jax.device_put(q, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch")))
     f = jax.jit(jax.vmap(FUNCTIONS["bare"], (None, 0)))
-    equal(f(p, split), f(p, q))
+    assert_equal(f(p, split), f(p, q))
 
 
 # What is shared, cached and refused
@@ -297,9 +297,9 @@ def test_arguments_without_leaves_and_empty_arrays_pass():
 
 def test_materialize_is_the_identity_with_derivatives():
     x = random(0, 4, 3)
-    equal(jax.jit(materialize)(x), x)
-    equal(jax.jit(jax.hessian(lambda x: (materialize(x) ** 3).sum()))(x), jax.hessian(lambda x: (x**3).sum())(x))
-    equal(jax.vmap(materialize, 1, 1)(x), x)
+    assert_equal(jax.jit(materialize)(x), x)
+    assert_equal(jax.jit(jax.hessian(lambda x: (materialize(x) ** 3).sum()))(x), jax.hessian(lambda x: (x**3).sum())(x))
+    assert_equal(jax.vmap(materialize, 1, 1)(x), x)
     special = jnp.array([jnp.nan, jnp.inf, -jnp.inf])
     np.testing.assert_array_equal(materialize(special), special)
 
@@ -320,5 +320,5 @@ def test_kernels_run_step_by_step_where_jit_is_switched_off():
     with jax.disable_jit():
         value = FUNCTIONS["ruled"](p, q)
         slope = jax.grad(loss(FUNCTIONS["ruled"]), (0, 1))(p, q)
-    equal(value, plain(p, q))
-    equal(slope, jax.grad(loss(plain), (0, 1))(p, q))
+    assert_equal(value, plain(p, q))
+    assert_equal(slope, jax.grad(loss(plain), (0, 1))(p, q))

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from floating_base_data import tree_close
+from floating_base_data import assert_tree_close
 
 from jaxdyn.contact import CompliantContact, ContactSchedule, HuntCrossley
 from jaxdyn.errors import InputError
@@ -77,7 +77,7 @@ def test_a_rollout_under_a_schedule_is_two_rollouts_one_after_the_other():
     path = rollout(box(schedule), EULER, x, None, 1e-3, 30)
     on = rollout(box(), EULER, x, None, 1e-3, 15)
     off = rollout(data.system("box", with_contacts=False), EULER, on.final, None, 1e-3, 15)
-    tree_close(path.final, off.final, 1e-13)
+    assert_tree_close(path.final, off.final, 1e-13)
     # wrenches that are asked for obey it too, and those of contacts in an input
     held = Input(jnp.zeros(0), box().contacts)
     pressed = eqx.tree_at(lambda x: x.position, x, jnp.array([0.0, 0.0, 0.04]))
@@ -101,7 +101,7 @@ def test_schedules_differ_between_the_robots_of_a_batch_and_compile_once():
     states = jax.tree.map(lambda a: jnp.broadcast_to(a, (3, *a.shape)), x)
     result = batch_rollout(box(together), EULER, states, None, 1e-3, 30)
     for i, one in enumerate(alone):
-        tree_close(jax.tree.map(lambda a, i=i: a[i], result.trajectory.final), one, 1e-12)
+        assert_tree_close(jax.tree.map(lambda a, i=i: a[i], result.trajectory.final), one, 1e-12)
 
 
 def test_inner_stages_of_a_step_see_their_own_time():

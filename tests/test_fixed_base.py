@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from floating_base_data import close
+from floating_base_data import assert_close
 
 from jaxdyn.algorithms import aba
 from jaxdyn.contact import CompliantContact, ContactPoints, FlatTerrain, SmoothCoulomb
@@ -26,11 +26,11 @@ def test_accelerations_equal_the_reference(dtype, tolerance):
     x = FixedBaseState(*(jnp.asarray(fixture[k], dtype) for k in ("s", "ds")))
     torque = jnp.asarray(fixture["tau"], dtype)
     result = FixedBaseDynamics(biped(dtype))(x, torque)
-    close(result.joint_acceleration, fixture["dds"], tolerance)
+    assert_close(result.joint_acceleration, fixture["dds"], tolerance)
     np.testing.assert_array_equal(result.joint_rate, x.joint_velocity)
     assert result.joint_acceleration.dtype == dtype
     regular = FixedBaseDynamics(biped(dtype), mass_regularization=jnp.zeros((7, 7), dtype))
-    close(regular.acceleration(x, torque), fixture["dds"], tolerance)
+    assert_close(regular.acceleration(x, torque), fixture["dds"], tolerance)
 
 
 def test_armature_friction_gravity_and_regularization():
@@ -39,13 +39,13 @@ def test_armature_friction_gravity_and_regularization():
     x = FixedBaseState(jnp.asarray(rng.normal(size=7)), jnp.asarray(rng.normal(size=7)))
     torque = jnp.asarray(rng.normal(size=7))
     heavy = FixedBaseDynamics(model, armature=np.full(7, 0.3)).acceleration(x, torque)
-    close(FixedBaseDynamics(model, mass_regularization=0.3 * np.eye(7)).acceleration(x, torque), heavy, 1e-10)
+    assert_close(FixedBaseDynamics(model, mass_regularization=0.3 * np.eye(7)).acceleration(x, torque), heavy, 1e-10)
     floatless = FixedBaseDynamics(model, gravity=[0.0, 0.0, 0.0]).acceleration(x, torque)
     weightless = eqx.tree_at(lambda m: m.gravity, model, jnp.zeros(3))
-    close(floatless, aba(weightless, x.joint_position, x.joint_velocity, torque), 1e-12)
+    assert_close(floatless, aba(weightless, x.joint_position, x.joint_velocity, torque), 1e-12)
     damped = eqx.tree_at(lambda m: (m.damping, m.friction), model, (jnp.full(7, 2.0), jnp.zeros(7)))
     rubbing = FixedBaseDynamics(damped, joint_friction=True).acceleration(x, torque)
-    close(rubbing, FixedBaseDynamics(model).acceleration(x, torque - 2 * x.joint_velocity), 1e-12)
+    assert_close(rubbing, FixedBaseDynamics(model).acceleration(x, torque - 2 * x.joint_velocity), 1e-12)
 
 
 def test_wrenches_and_contacts_act_on_the_arm():
@@ -65,7 +65,7 @@ def test_wrenches_and_contacts_act_on_the_arm():
     moved = jnp.concatenate([wrench[:3], wrench[3:] + jnp.cross(arm, wrench[:3])])
     wrenches = jnp.zeros((model.n_bodies, 6)).at[body].set(moved)
     pushed = FixedBaseDynamics(model).acceleration(x, Input(jnp.zeros(7), None, wrenches))
-    close(system.acceleration(x, None), pushed, 1e-11)
+    assert_close(system.acceleration(x, None), pushed, 1e-11)
 
 
 def test_wrong_arguments_are_named():

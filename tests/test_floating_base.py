@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from evaluations import quick_jit
-from floating_base_data import close, tree_close
+from floating_base_data import assert_close, assert_tree_close
 
 from jaxdyn.algorithms import forward_kinematics
 from jaxdyn.contact import Brush, CompliantContact, ContactPatch, FlatTerrain, SmoothCoulomb
@@ -39,10 +39,10 @@ def with_activity(system, *active):
     )
 
 
-def check_case(result, case, tolerance):
-    close(result.twist_rate, case["base_acc_mixed"], tolerance)
-    close(result.joint_acceleration, case["dds"], tolerance)
-    close(result.rotation_rate, case["Rdot"], tolerance)
+def assert_case(result, case, tolerance):
+    assert_close(result.twist_rate, case["base_acc_mixed"], tolerance)
+    assert_close(result.joint_acceleration, case["dds"], tolerance)
+    assert_close(result.rotation_rate, case["Rdot"], tolerance)
 
 
 @pytest.mark.parametrize("dtype, free, touching", [(jnp.float64, 1e-10, 1e-10), (jnp.float32, 2e-5, 2e-3)])
@@ -53,17 +53,17 @@ def test_accelerations_equal_the_reference(name, dtype, free, touching):
     system = data.system(name, dtype=dtype)
     result = derivative(system, x, torque)
     assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(result))
-    check_case(result, fixture["cases"]["contacts_all"], touching)
+    assert_case(result, fixture["cases"]["contacts_all"], touching)
     n = len(system.contacts)
-    check_case(
+    assert_case(
         derivative(with_activity(system, *[1.0] + [0.0] * (n - 1)), x, torque),
         fixture["cases"]["contact_first"],
         touching,
     )
     none = with_activity(system, *[0.0] * n)
-    check_case(derivative(none, x, torque), fixture["cases"]["no_contact"], free)
+    assert_case(derivative(none, x, torque), fixture["cases"]["no_contact"], free)
     moon = eqx.tree_at(lambda s: s.model.gravity, none, jnp.array([0.3, -0.2, -1.62], dtype))
-    check_case(derivative(moon, x, torque), fixture["cases"]["gravity_0.3_-0.2_-1.62_no_contact"], free)
+    assert_case(derivative(moon, x, torque), fixture["cases"]["gravity_0.3_-0.2_-1.62_no_contact"], free)
 
 
 def given_wrenches(model, fixture, frames):
@@ -88,7 +88,7 @@ def test_accelerations_under_given_wrenches_equal_the_reference(name, dtype, tol
     soles = list(fixture["soles"])
     for case, frames in (("contacts_all", soles), ("contact_first", soles[:1])):
         wrenches = given_wrenches(data.model(name), fixture, frames).astype(dtype)
-        check_case(derivative(system, x, Input(torque, None, wrenches)), fixture["cases"][case], tolerance)
+        assert_case(derivative(system, x, Input(torque, None, wrenches)), fixture["cases"][case], tolerance)
 
 
 @pytest.mark.parametrize("name", ROBOTS)
@@ -98,9 +98,9 @@ def test_mass_regularization_equals_the_reference_and_zero_equals_the_articulate
     nv = 6 + len(fixture["joints"])
     matrix = np.diag(0.05 + 0.01 * np.arange(nv))
     system = data.system(name, mass_regularization=matrix)
-    check_case(derivative(system, x, torque), fixture["cases"]["Mreg_diag_0.05+0.01i_contacts_all"], 1e-10)
+    assert_case(derivative(system, x, torque), fixture["cases"]["Mreg_diag_0.05+0.01i_contacts_all"], 1e-10)
     zero = eqx.tree_at(lambda s: s.mass_regularization, system, jnp.zeros((nv, nv)))
-    check_case(derivative(zero, x, torque), fixture["cases"]["contacts_all"], 1e-10)
+    assert_case(derivative(zero, x, torque), fixture["cases"]["contacts_all"], 1e-10)
 
 
 @pytest.mark.parametrize("name", ["biped", "box"])
@@ -121,14 +121,14 @@ def test_mass_matrix_bias_and_contact_jacobian_equal_the_reference(name):
         )
 
     mass, bias, jacobian, (pose, twist), wrenches = quantities(system, x)
-    close(mass, fixture["M"], 1e-12)
-    close(bias, fixture["h"], 1e-12)
+    assert_close(mass, fixture["M"], 1e-12)
+    assert_close(bias, fixture["h"], 1e-12)
     for i, (frame, sole) in enumerate(fixture["soles"].items()):
-        close(jacobian[i], fixture["J"][frame], 1e-12)
-        close(pose.rotation[i], sole["R"], 1e-12)
-        close(pose.translation[i], sole["p"], 1e-12)
-        close(twist[i], sole["twist"], 1e-12)
-        close(wrenches[i], sole["wrench"], 1e-10)
+        assert_close(jacobian[i], fixture["J"][frame], 1e-12)
+        assert_close(pose.rotation[i], sole["R"], 1e-12)
+        assert_close(pose.translation[i], sole["p"], 1e-12)
+        assert_close(twist[i], sole["twist"], 1e-12)
+        assert_close(wrenches[i], sole["wrench"], 1e-10)
 
 
 def test_gradients_with_respect_to_contact_constants_and_torques():
@@ -145,9 +145,9 @@ def test_gradients_with_respect_to_contact_constants_and_torques():
 
     both = quick_jit(lambda *at: [jacobian(acceleration, (0, 1))(*at) for jacobian in (jax.jacfwd, jax.jacrev)])
     for by_constants, by_torque in both(jnp.array([2e6, 1e4]), torque):
-        close(by_constants[:, 0], fixture["dacc_dk"], 1e-9)
-        close(by_constants[:, 1], fixture["dacc_db"], 1e-9)
-        close(by_torque, fixture["dacc_dtau"], 1e-9)
+        assert_close(by_constants[:, 0], fixture["dacc_dk"], 1e-9)
+        assert_close(by_constants[:, 1], fixture["dacc_db"], 1e-9)
+        assert_close(by_torque, fixture["dacc_dtau"], 1e-9)
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(jnp.float64, 1e-9), (jnp.float32, 5e-2)])
@@ -208,7 +208,7 @@ def test_momentum_and_power_balance(name, dtype, tolerance):
         torque = jnp.asarray(rng.normal(size=system.n), dtype)
         left, right = balances(system, x, torque)
         for a, b in zip(left, right, strict=True):
-            close(a, b, tolerance)
+            assert_close(a, b, tolerance)
 
 
 def test_balances_in_numbers():
@@ -228,8 +228,8 @@ def test_turning_and_shifting_the_world_turns_the_accelerations():
     anchored = [c.anchored(SE3(turn @ c.null_rotation, turn @ c.null_position + shift)) for c in system.contacts]
     there = derivative(eqx.tree_at(lambda s: list(s.contacts), system, anchored), moved, torque)
     here = derivative(system, x, torque)
-    close(there.twist_rate, pair(here.twist_rate), 1e-10)
-    close(there.joint_acceleration, here.joint_acceleration, 1e-10)
+    assert_close(there.twist_rate, pair(here.twist_rate), 1e-10)
+    assert_close(there.joint_acceleration, here.joint_acceleration, 1e-10)
 
 
 def test_gravity_shifts_the_base_acceleration_and_nothing_else():
@@ -268,10 +268,10 @@ def test_the_same_frame_twice_adds_up_and_input_contacts_replace_the_systems():
     half = eqx.tree_at(lambda c: c.active, contact, jnp.asarray(0.5))
     model = data.model("box")
     expected = derivative(FloatingBaseDynamics(model, contact), x, torque)
-    tree_close(derivative(FloatingBaseDynamics(model, [half, half]), x, torque), expected, 1e-13)
-    tree_close(derivative(FloatingBaseDynamics(model), x, Input(torque, (contact,))), expected, 1e-13)
+    assert_tree_close(derivative(FloatingBaseDynamics(model, [half, half]), x, torque), expected, 1e-13)
+    assert_tree_close(derivative(FloatingBaseDynamics(model), x, Input(torque, (contact,))), expected, 1e-13)
     none = derivative(FloatingBaseDynamics(model, contact), x, Input(torque, ()))
-    tree_close(none, derivative(FloatingBaseDynamics(model), x, torque), 1e-13)
+    assert_tree_close(none, derivative(FloatingBaseDynamics(model), x, torque), 1e-13)
 
 
 # Against iDynTree, off the rotation group and with another base link
@@ -325,10 +325,10 @@ def test_a_rotation_that_is_not_orthonormal_is_taken_as_the_reference_takes_it()
             system = data.system("biped", mass_regularization=regularization)
             result = derivative(system, off, torque)
             expected = oracle.acceleration(off, torque, system.contacts, system.model.gravity, regularization)
-            close(np.concatenate([result.twist_rate, result.joint_acceleration]), expected, 1e-10)
+            assert_close(np.concatenate([result.twist_rate, result.joint_acceleration]), expected, 1e-10)
             inverse_transposed = np.linalg.inv(rotation).T
             rate = np.asarray(so3.hat(x.twist[3:]) @ rotation) + 0.005 * (inverse_transposed - np.asarray(rotation))
-            close(result.rotation_rate, rate, 1e-12)
+            assert_close(result.rotation_rate, rate, 1e-12)
 
 
 def test_derivatives_with_respect_to_entries_of_the_rotation_equal_differences():
@@ -343,7 +343,7 @@ def test_derivatives_with_respect_to_entries_of_the_rotation_equal_differences()
     differences = np.stack(
         [(acceleration(entries + h * e) - acceleration(entries - h * e)) / (2 * h) for e in jnp.eye(9)], -1
     )
-    close(jax.jacfwd(acceleration)(entries), differences, 1e-7)
+    assert_close(jax.jacfwd(acceleration)(entries), differences, 1e-7)
 
 
 @pytest.mark.parametrize("regularized", [False, True])
@@ -353,8 +353,8 @@ def test_another_base_link(regularized):
     x, torque = data.state(fixture), jnp.asarray(fixture["tau"])
     system = data.system("biped", base_link="l_foot", mass_regularization=matrix)
     expected = Kindyn("l_foot").acceleration(x, torque, system.contacts, system.model.gravity, matrix)
-    close(derivative(system, x, torque).twist_rate, expected[:6], 1e-10)
-    close(derivative(system, x, torque).joint_acceleration, expected[6:], 1e-10)
+    assert_close(derivative(system, x, torque).twist_rate, expected[:6], 1e-10)
+    assert_close(derivative(system, x, torque).joint_acceleration, expected[6:], 1e-10)
 
 
 # External wrenches
@@ -422,10 +422,10 @@ def test_first_and_second_derivatives_near_the_identity_and_at_a_half_turn():
     direction = jnp.array([0.0, 0.0, 0.0, 0.6, 0.64, 0.48, *[0.0] * 6])
     angles = jnp.array([0.0, 1e-9, 1e-4, 1e-2, np.pi])
     (forward, reverse, differences), (second, second_differences) = everything(angles[:, None] * direction[None])
-    close(forward, reverse, 1e-12)
+    assert_close(forward, reverse, 1e-12)
     for i in range(len(angles)):
-        close(forward[i], differences[i], 1e-6)
-        close(second[i], second_differences[i], 1e-6)
+        assert_close(forward[i], differences[i], 1e-6)
+        assert_close(second[i], second_differences[i], 1e-6)
 
 
 # States, errors, hygiene
@@ -436,7 +436,7 @@ def test_state_and_configuration_are_inverse_to_each_other():
     x = data.random_state(model, np.random.default_rng(3))
     q, v = configuration_from_state(model, x)
     assert q.shape == (model.nq,) and v.shape == (model.nv,)
-    tree_close(state_from_configuration(model, q, v), x, 1e-14)
+    assert_tree_close(state_from_configuration(model, q, v), x, 1e-14)
     rest = state_from_configuration(model)
     np.testing.assert_array_equal(rest.rotation, np.eye(3))
     with pytest.raises(InputError, match="floating"):
@@ -526,9 +526,9 @@ def test_batches_equal_loops_also_over_stiffness_and_activity_of_contacts():
 
     result = batched(jax.tree.map(lambda *a: jnp.stack(a), *states), torques, masks, stiffness)
     for i, (x, torque, mask, k) in enumerate(zip(states, torques, masks, stiffness, strict=True)):
-        tree_close(jax.tree.map(lambda a, i=i: a[i], result), derivative(changed(mask, k), x, torque), 1e-12)
+        assert_tree_close(jax.tree.map(lambda a, i=i: a[i], result), derivative(changed(mask, k), x, torque), 1e-12)
     bare = derivative(data.system("biped", with_contacts=False), states[0], torques[0])
-    tree_close(jax.tree.map(lambda a: a[0], result), bare, 1e-12)
+    assert_tree_close(jax.tree.map(lambda a: a[0], result), bare, 1e-12)
 
 
 def test_gradients_are_finite_at_rest_with_the_identity():
@@ -554,10 +554,10 @@ def test_joint_friction_and_armature_act_when_asked_for():
     u = jnp.zeros(12)
     plain, rubbing = (derivative(FloatingBaseDynamics(model, joint_friction=f), x, u) for f in (False, True))
     torque = -0.3 * x.joint_velocity - 0.1 * jnp.tanh(x.joint_velocity / 1e-3)
-    tree_close(rubbing, derivative(FloatingBaseDynamics(model), x, torque), 1e-12)
+    assert_tree_close(rubbing, derivative(FloatingBaseDynamics(model), x, torque), 1e-12)
     assert np.abs(rubbing.joint_acceleration - plain.joint_acceleration).max() > 1
     heavy = FloatingBaseDynamics(model, armature=np.full(12, 0.2))
     matrix = np.diag([0.0] * 6 + [0.2] * 12)
-    tree_close(
+    assert_tree_close(
         derivative(heavy, x, u), derivative(FloatingBaseDynamics(model, mass_regularization=matrix), x, u), 1e-10
     )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from evaluations import quick_jit
-from floating_base_data import close
+from floating_base_data import assert_close
 
 from jaxdyn.contact import CompliantContact, ContactPatch, SmoothCoulomb
 from jaxdyn.errors import InputError
@@ -455,8 +455,8 @@ def check_linearization(system, integrator, x, torque, dt):
 
     (a, b), differences = both(system, x, torque)
     assert a.shape == (n, n) and b.shape == (n, m)
-    close(a, differences[:, :n], 1e-6)
-    close(b, differences[:, n:], 1e-6)
+    assert_close(a, differences[:, :n], 1e-6)
+    assert_close(b, differences[:, n:], 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -511,7 +511,7 @@ def test_substeps_are_steps():
     once = step(system, SemiImplicitEuler(), x, None, 1e-3, substeps=4)
     for _ in range(4):
         x = step(system, SemiImplicitEuler(), x, None, 2.5e-4)
-    data.tree_close(once, x, 1e-12)
+    data.assert_tree_close(once, x, 1e-12)
 
 
 def test_pendulum_swings_with_its_period():

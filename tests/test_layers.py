@@ -84,12 +84,14 @@ def _layer(module):
     return module[1] if len(module) > 1 else ""
 
 
-def _report(faults):
+def _assert_none(faults):
     assert not faults, "\n" + "\n".join(faults)
 
 
 def test_every_module_belongs_to_a_layer():
-    _report([f"{path}: add {_layer(m)!r} to LAYERS" for m, path in MODULES.items() if _layer(m) not in ("", *LAYERS)])
+    _assert_none(
+        [f"{path}: add {_layer(m)!r} to LAYERS" for m, path in MODULES.items() if _layer(m) not in ("", *LAYERS)]
+    )
 
 
 def test_modules_import_only_from_layers_above():
@@ -108,7 +110,7 @@ def test_modules_import_only_from_layers_above():
                 allowed = LAYERS.index(there) <= LAYERS.index(here)
             if not allowed:
                 faults.append(f"{path.relative_to(ROOT)}:{line}: {here or 'jaxdyn'} imports from {there or 'jaxdyn'}")
-    _report(faults)
+    _assert_none(faults)
 
 
 def test_modules_do_not_import_each_other_in_a_ring():
@@ -128,7 +130,7 @@ def test_modules_do_not_import_each_other_in_a_ring():
 
     for module in graph:
         walk(module, ())
-    _report(rings)
+    _assert_none(rings)
 
 
 def test_imports_inside_functions_are_optional_packages_only():
@@ -137,7 +139,7 @@ def test_imports_inside_functions_are_optional_packages_only():
         for line, target, inside, _ in _imports(path):
             if inside and target[0] not in OPTIONAL:
                 faults.append(f"{path.relative_to(ROOT)}:{line}: imports {'.'.join(target)} inside a function")
-    _report(faults)
+    _assert_none(faults)
 
 
 def test_imports_at_the_top_are_core_dependencies_or_the_standard_library():
@@ -147,7 +149,7 @@ def test_imports_at_the_top_are_core_dependencies_or_the_standard_library():
             known = target[0] == "jaxdyn" or target[0] in CORE or target[0] in sys.stdlib_module_names
             if not (known or inside or (typing_only and target[0] in OPTIONAL)):
                 faults.append(f"{path.relative_to(ROOT)}:{line}: imports {target[0]}, which is no core dependency")
-    _report(faults)
+    _assert_none(faults)
 
 
 def test_no_internals_of_jax_are_used():
@@ -163,7 +165,7 @@ def test_no_internals_of_jax_are_used():
             primitive = _module(path) == PRIMITIVES and name.startswith(FOR_PRIMITIVES)
             if bad and not part and not primitive and name not in STABLE_ALL_THE_SAME:
                 faults.append(f"{path.relative_to(ROOT)}:{line}: {name}")
-    _report(faults)
+    _assert_none(faults)
 
 
 def test_package_files_only_hand_names_on():
@@ -174,12 +176,12 @@ def test_package_files_only_hand_names_on():
             handed_on = isinstance(node, ast.ImportFrom) and all(alias.asname == alias.name for alias in node.names)
             if not (docstring or handed_on):
                 faults.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)[:80]}")
-    _report(faults)
+    _assert_none(faults)
 
 
 def test_files_are_short():
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
-    _report(
+    _assert_none(
         [f"{path.relative_to(ROOT)}: {n} lines, {MAX_LINES} allowed" for path, n in lengths.items() if n > MAX_LINES]
     )
 
@@ -233,7 +235,7 @@ def test_every_public_name_has_a_docstring():
     import jaxdyn
 
     things = {name: getattr(jaxdyn, name) for name in _public_names()}
-    _report([f"jaxdyn.{name} has no docstring" for name, thing in things.items() if not _docstring(thing).strip()])
+    _assert_none([f"jaxdyn.{name} has no docstring" for name, thing in things.items() if not _docstring(thing).strip()])
 
 
 @pytest.mark.parametrize("line, fault", [("import jaxdyn", "jaxdyn"), ("from ..viz import Scene", "viz")])

@@ -57,7 +57,7 @@ def sample(model, seed):
     return random_configuration(model, keys[0]), jax.random.uniform(keys[1], (model.nv,), minval=-1.5, maxval=1.5)
 
 
-def same_configuration(model, a, b, atol=1e-12):
+def assert_same_configuration(model, a, b, atol=1e-12):
     """Whether both stand for the same poses: quaternions up to sign, angles up to turns."""
     np.testing.assert_allclose(difference(model, a, b), np.zeros(model.nv), atol=atol)
 
@@ -66,7 +66,7 @@ def same_configuration(model, a, b, atol=1e-12):
 def test_difference_undoes_integrate(every_type, seed):
     q, v = sample(every_type, seed)
     np.testing.assert_allclose(difference(every_type, q, integrate(every_type, q, v)), v, atol=1e-12)
-    same_configuration(
+    assert_same_configuration(
         every_type, integrate(every_type, q, difference(every_type, q, neutral(every_type))), neutral(every_type)
     )
 
@@ -79,8 +79,8 @@ def test_no_motion_leaves_the_configuration_alone(every_type):
 
 def test_there_and_back(every_type):
     q, v = sample(every_type, 4)
-    same_configuration(every_type, integrate(every_type, integrate(every_type, q, v), -v), q)
-    same_configuration(
+    assert_same_configuration(every_type, integrate(every_type, integrate(every_type, q, v), -v), q)
+    assert_same_configuration(
         every_type, integrate(every_type, integrate(every_type, q, 0.3 * v), 0.7 * v), integrate(every_type, q, v)
     )
 
@@ -88,8 +88,8 @@ def test_there_and_back(every_type):
 def test_interpolation_runs_from_one_to_the_other_at_constant_speed(every_type):
     q0, v = sample(every_type, 5)
     q1 = integrate(every_type, q0, v)
-    same_configuration(every_type, interpolate(every_type, q0, q1, 0), q0)
-    same_configuration(every_type, interpolate(every_type, q0, q1, 1.0), q1)
+    assert_same_configuration(every_type, interpolate(every_type, q0, q1, 0), q0)
+    assert_same_configuration(every_type, interpolate(every_type, q0, q1, 1.0), q1)
     quarter = interpolate(every_type, q0, q1, 0.25)
     np.testing.assert_allclose(difference(every_type, q0, quarter), v / 4, atol=1e-12)
     np.testing.assert_allclose(difference(every_type, quarter, q1), 0.75 * v, atol=1e-12)
@@ -236,8 +236,8 @@ def test_quaternions_of_any_length_and_sign_are_the_same_configuration(every_typ
         scaled = q
         for start in starts:
             scaled = scaled.at[start : start + 4].multiply(scale)
-        same_configuration(every_type, q, scaled)
-        same_configuration(every_type, integrate(every_type, q, v), integrate(every_type, scaled, v))
+        assert_same_configuration(every_type, q, scaled)
+        assert_same_configuration(every_type, integrate(every_type, q, v), integrate(every_type, scaled, v))
         if scale > 0:
             np.testing.assert_allclose(normalize(every_type, scaled), normalize(every_type, q), atol=1e-15)
 

@@ -107,7 +107,7 @@ def test_importing_starts_no_backend_and_changes_no_setting(run_python):
         "assert not xla_bridge._backends, 'a backend was started'\n"
         "assert not jax.config.jax_enable_x64\n"
     )
-    run_python("-W", "error", "-c", code)
+    assert run_python("-W", "error", "-c", code).stdout == ""
 
 
 # Configurations by name

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from floating_base_data import close, tree_close
+from floating_base_data import assert_close, assert_tree_close
 
 from jaxdyn.contact import (
     Brush,
@@ -188,7 +188,7 @@ def test_every_checkpoint_and_saving_gives_the_same_states_and_gradients():
     system, x = arm()
     reference = rollout(system, EULER, x, None, 1e-3, 30, checkpoint="none")
     assert reference.time.shape == (30,) and reference.time[-1] == pytest.approx(0.03)
-    tree_close(reference.final, jax.tree.map(lambda a: a[-1], reference.state), 0)
+    assert_tree_close(reference.final, jax.tree.map(lambda a: a[-1], reference.state), 0)
 
     def loss(x, checkpoint, save_every):
         path = rollout(system, EULER, x, None, 1e-3, 30, checkpoint=checkpoint, save_every=save_every)
@@ -200,17 +200,17 @@ def test_every_checkpoint_and_saving_gives_the_same_states_and_gradients():
         path = rollout(
             system, EULER, x, jnp.zeros(2), 1e-3, 30, checkpoint=checkpoint, save_every=save_every, record=record
         )
-        tree_close(path.state, jax.tree.map(lambda a, m=save_every: a[m - 1 :: m], reference.state), 1e-14)
+        assert_tree_close(path.state, jax.tree.map(lambda a, m=save_every: a[m - 1 :: m], reference.state), 1e-14)
         if record:
             np.testing.assert_allclose(path.record[0], path.time, rtol=1e-12)
-        tree_close(jax.grad(loss)(x, checkpoint, save_every), slopes, 1e-12)
+        assert_tree_close(jax.grad(loss)(x, checkpoint, save_every), slopes, 1e-12)
 
 
 def test_prime_numbers_of_steps_are_fine():
     _, x = data.box_case("drop")
     system = data.box_on_patch()
     a = rollout(system, EULER, x, None, 1e-3, 53, checkpoint="nested")
-    tree_close(a.state, rollout(system, EULER, x, None, 1e-3, 53, checkpoint="none").state, 1e-14)
+    assert_tree_close(a.state, rollout(system, EULER, x, None, 1e-3, 53, checkpoint="none").state, 1e-14)
 
 
 def test_free_fall_carries_gradients_through_a_hundred_steps():
@@ -257,11 +257,11 @@ def test_controls_in_all_their_forms():
     system, x = arm()
     torque = jnp.asarray([0.3, -0.2])
     held = rollout(system, EULER, x, torque, 1e-2, 20)
-    tree_close(rollout(system, EULER, x, jnp.tile(torque, (20, 1)), 1e-2).state, held.state, 1e-14)
-    tree_close(rollout(system, EULER, x, Input(torque), 1e-2, 20).state, held.state, 1e-14)
-    tree_close(rollout(system, EULER, x, lambda x, t: torque, 1e-2, 20).state, held.state, 1e-14)
+    assert_tree_close(rollout(system, EULER, x, jnp.tile(torque, (20, 1)), 1e-2).state, held.state, 1e-14)
+    assert_tree_close(rollout(system, EULER, x, Input(torque), 1e-2, 20).state, held.state, 1e-14)
+    assert_tree_close(rollout(system, EULER, x, lambda x, t: torque, 1e-2, 20).state, held.state, 1e-14)
     none = rollout(system, EULER, x, None, 1e-2, 20).state
-    tree_close(none, rollout(system, EULER, x, jnp.zeros(2), 1e-2, 20).state, 1e-14)
+    assert_tree_close(none, rollout(system, EULER, x, jnp.zeros(2), 1e-2, 20).state, 1e-14)
     feedback = rollout(system, EULER, x, Feedback(jnp.asarray(5.0)), 1e-2, 20, record=lambda x, u, t: u)
     expected = -5 * x.joint_position - 0.1 * x.joint_velocity
     np.testing.assert_allclose(feedback.record[0], expected)
@@ -279,7 +279,7 @@ def test_a_contact_schedule_is_an_input_with_a_time_axis():
     path = rollout(system, EULER, x, Input(jnp.zeros((30, 0)), (switched,)), 1e-3)
     on = rollout(system, EULER, x, None, 1e-3, 15)
     off = rollout(data.system("box", with_contacts=False), EULER, on.final, None, 1e-3, 15)
-    tree_close(path.final, off.final, 1e-13)
+    assert_tree_close(path.final, off.final, 1e-13)
 
 
 def test_time_is_the_number_of_the_step_and_not_a_sum():
@@ -315,7 +315,7 @@ def test_wrong_calls_are_named():
         with pytest.raises(InputError, match="x0: wanted a state of FixedBaseDynamics"):
             batch_rollout(system, EULER, start, None, 1e-2, 10)
     empty = rollout(system, EULER, x, None, 1e-2, 0)
-    tree_close(empty.final, x, 0)
+    assert_tree_close(empty.final, x, 0)
     assert empty.time.shape == (0,)
 
 
@@ -393,7 +393,7 @@ def test_batch_equals_single_rollouts_with_other_friction_in_each(herd, whole):
         path = rollout(
             alone, EULER, jax.tree.map(lambda a, i=i: a[i], x), policy, 1e-3, 40, save_every=10, checkpoint="none"
         )
-        tree_close(jax.tree.map(lambda a, i=i: a[i], whole.trajectory.state), path.state, 1e-11)
+        assert_tree_close(jax.tree.map(lambda a, i=i: a[i], whole.trajectory.state), path.state, 1e-11)
 
 
 def test_tiles_threads_and_chunks_change_nothing(herd, whole):
@@ -402,8 +402,8 @@ def test_tiles_threads_and_chunks_change_nothing(herd, whole):
     other = batch_rollout(
         random, EULER, x, policy, 1e-3, 40, save_every=10, tile=4, threads=2, chunk=20, progress=seen.append
     )
-    tree_close(other.trajectory.state, whole.trajectory.state, 1e-12)
-    tree_close(other.trajectory.final, whole.trajectory.final, 1e-12)
+    assert_tree_close(other.trajectory.state, whole.trajectory.state, 1e-12)
+    assert_tree_close(other.trajectory.final, whole.trajectory.final, 1e-12)
     assert [p.done for p in seen] == [20, 40] and all(p.environments == 6 and p.rate > 0 for p in seen)
 
 
@@ -441,7 +441,7 @@ def test_interruption_keeps_what_was_computed():
     assert result.status is Status.INTERRUPTED and result.steps == 20
     assert result.trajectory.state.joint_position.shape == (3, 4, 1)
     whole = batch_rollout(system, EULER, x, None, 1e-2, 50, save_every=5, chunk=10)
-    tree_close(result.trajectory.state, jax.tree.map(lambda a: a[:, :4], whole.trajectory.state), 1e-14)
+    assert_tree_close(result.trajectory.state, jax.tree.map(lambda a: a[:, :4], whole.trajectory.state), 1e-14)
 
 
 def test_a_state_that_is_not_finite_is_named():
@@ -466,11 +466,17 @@ def test_controls_of_a_batch():
     rng = np.random.default_rng(0)
     torque = jnp.asarray(rng.normal(size=(3, 10, 1)))
     by_both = batch_rollout(system, EULER, x, torque, 1e-2, 10).trajectory.final
-    tree_close(jax.tree.map(lambda a: a[1], by_both), rollout(system, EULER, single, torque[1], 1e-2).final, 1e-13)
+    assert_tree_close(
+        jax.tree.map(lambda a: a[1], by_both), rollout(system, EULER, single, torque[1], 1e-2).final, 1e-13
+    )
     by_time = batch_rollout(system, EULER, x, torque[1], 1e-2, 10).trajectory.final
-    tree_close(jax.tree.map(lambda a: a[1], by_time), rollout(system, EULER, single, torque[1], 1e-2).final, 1e-13)
+    assert_tree_close(
+        jax.tree.map(lambda a: a[1], by_time), rollout(system, EULER, single, torque[1], 1e-2).final, 1e-13
+    )
     held = batch_rollout(system, EULER, x, torque[:, 0], 1e-2, 10).trajectory.final
-    tree_close(jax.tree.map(lambda a: a[1], held), rollout(system, EULER, single, torque[1, 0], 1e-2, 10).final, 1e-13)
+    assert_tree_close(
+        jax.tree.map(lambda a: a[1], held), rollout(system, EULER, single, torque[1, 0], 1e-2, 10).final, 1e-13
+    )
     with pytest.raises(InputError, match="may be time or environments"):
         batch_rollout(system, EULER, x, torque[:, :3][:, 0], 1e-2, 3)
     with pytest.raises(InputError, match="leading axes"):
@@ -487,11 +493,13 @@ def test_masses_differ_by_environment_and_wrong_axes_are_named():
     told = eqx.tree_at(
         lambda s: s.model.inertia.mass, jax.tree.map(lambda _: None, system), 0, is_leaf=lambda a: a is None
     )
-    tree_close(batch_rollout(random, EULER, x, jnp.ones(1), 1e-2, 10, system_axes=told).trajectory.final, result, 1e-14)
+    assert_tree_close(
+        batch_rollout(random, EULER, x, jnp.ones(1), 1e-2, 10, system_axes=told).trajectory.final, result, 1e-14
+    )
     for i in range(3):
         alone = eqx.tree_at(lambda s: s.model.inertia.mass, system, masses[i])
         path = rollout(alone, EULER, jax.tree.map(lambda a, i=i: a[i], x), jnp.ones(1), 1e-2, 10)
-        tree_close(jax.tree.map(lambda a, i=i: a[i], result), path.final, 1e-13)
+        assert_tree_close(jax.tree.map(lambda a, i=i: a[i], result), path.final, 1e-13)
     wrong = eqx.tree_at(lambda s: s.model.inertia.mass, system, masses[:2])
     with pytest.raises(InputError, match=r"system\.model\.inertia\.mass.*3 environments"):
         batch_rollout(wrong, EULER, x, None, 1e-2, 10)
@@ -503,4 +511,4 @@ def test_patch_on_a_foot_in_single_precision():
     _, x = data.box_case("drop", jnp.float32)
     result = rollout(system, EULER, x, None, 1e-3, 2000, save_every=1000)
     assert result.final.position.dtype == jnp.float32
-    close(result.final.position, [0, 0, 0.0418278128], 1e-5)
+    assert_close(result.final.position, [0, 0, 0.0418278128], 1e-5)
