@@ -27,7 +27,7 @@ class ContactReport(eqx.Module):
     | `position` | (c, 3) | origin of the frame in the world, m |
     | `wrench` | (c, 6) | of the ground on the robot, MIXED: world axes, about that origin, N and N m |
     | `local_wrench` | (c, 6) | the same in `axes` |
-    | `friction_margin` | (c,) | `mu f_z - |f_t|`, N: negative where friction cannot bear it, or the contact pulls |
+    | `friction_margin` | (c,) | `mu f_z` minus the length of `f_t`, N: negative where friction cannot bear it, or the contact pulls |
     | `center_of_pressure` | (c, 2) | from the origin along x and y of `axes`, m; zero without load |
     | `slip` | (c, 2) | velocity of the frame's origin along x and y of `axes`, m/s |
     | `power` | (c,) | that the ground does on the robot, W |
