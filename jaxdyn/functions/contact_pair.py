@@ -24,7 +24,33 @@ from jaxdyn.math.se3 import SE3
 from jaxdyn.model.model import Model
 
 
-class ConvexShapeContactComplement(DifferentiableFunction):
+class _OfContact(DifferentiableFunction):
+    """A function that depends on what its contact depends on."""
+
+    contact: ConvexShapeContact
+
+    @property
+    def input_space(self) -> ConfigurationSpace:
+        """Configurations of the model."""
+        return self.contact.input_space
+
+    @property
+    def active_parameters(self) -> np.ndarray:
+        """Those of the contact (the original takes all)."""
+        return self.contact.active_parameters
+
+    @property
+    def active_derivative_parameters(self) -> np.ndarray:
+        """Those of the contact (the original takes all)."""
+        return self.contact.active_derivative_parameters
+
+    @property
+    def relative_pose_bodies(self) -> tuple[int, int] | None:
+        """Those of the contact."""
+        return self.contact.relative_pose_bodies
+
+
+class ConvexShapeContactComplement(_OfContact):
     """What a contact leaves free, and which pair it is: with (x, y, z, rx, ry, rz) and the pair (i, j) of floor and object as
     in `ConvexShapeContact`, and its radius M,
 
@@ -37,17 +63,10 @@ class ConvexShapeContactComplement(DifferentiableFunction):
     **Arguments:** `contact`; `name`: by default the contact's and "/complement".
     """
 
-    contact: ConvexShapeContact
-
     def __init__(self, contact: ConvexShapeContact, name: str = "", context: str = "") -> None:
         self.contact = contact
         self.name = name or f"{contact.name}/complement"
         self.context = context
-
-    @property
-    def input_space(self) -> ConfigurationSpace:
-        """Configurations of the model."""
-        return self.contact.input_space
 
     @property
     def output_space(self) -> LieSpace:
@@ -70,34 +89,17 @@ class ConvexShapeContactComplement(DifferentiableFunction):
         turn = jnp.matmul(so3.left_jacobian_inverse(chosen.rotation)[:1], motion[3:], precision="highest")
         return _complement(self.contact, chosen), jnp.concatenate([jnp.where(chosen.inside, motion[1:3], 0), turn])
 
-    @property
-    def active_parameters(self) -> np.ndarray:
-        """Those of the contact (the original takes all)."""
-        return self.contact.active_parameters
-
-    @property
-    def active_derivative_parameters(self) -> np.ndarray:
-        """Those of the contact (the original takes all)."""
-        return self.contact.active_derivative_parameters
-
-    @property
-    def relative_pose_bodies(self) -> tuple[int, int] | None:
-        """Those of the contact."""
-        return self.contact.relative_pose_bodies
-
 
 def _complement(contact: ConvexShapeContact, chosen: Selection) -> Array:
     pair = 2 * contact.radius * jnp.stack([chosen.floor, chosen.object]).astype(contact.model.dtype)
     return jnp.concatenate([jnp.where(chosen.inside, chosen.pose.translation[1:], 0) + pair, chosen.rotation[:1]])
 
 
-class ConvexShapeContactHold(DifferentiableFunction):
+class ConvexShapeContactHold(_OfContact):
     """A contact and its complement in one: the five numbers, then the three. Held constant, they hold the object.
 
     **Arguments:** `contact`; `name`: by default the contact's and "/hold".
     """
-
-    contact: ConvexShapeContact
 
     def __init__(self, contact: ConvexShapeContact, name: str = "", context: str = "") -> None:
         self.contact = contact
@@ -108,11 +110,6 @@ class ConvexShapeContactHold(DifferentiableFunction):
     def complement(self) -> ConvexShapeContactComplement:
         """The second part."""
         return ConvexShapeContactComplement(self.contact)
-
-    @property
-    def input_space(self) -> ConfigurationSpace:
-        """Configurations of the model."""
-        return self.contact.input_space
 
     @property
     def output_space(self) -> LieSpace:
@@ -126,21 +123,6 @@ class ConvexShapeContactHold(DifferentiableFunction):
     def jacobian(self, q: FloatLike) -> Float[Array, "8 nv"]:
         """Both Jacobians, stacked."""
         return jnp.concatenate([self.contact.jacobian(q), self.complement.jacobian(q)])
-
-    @property
-    def active_parameters(self) -> np.ndarray:
-        """Those of the contact (the original takes all)."""
-        return self.contact.active_parameters
-
-    @property
-    def active_derivative_parameters(self) -> np.ndarray:
-        """Those of the contact (the original takes all)."""
-        return self.contact.active_derivative_parameters
-
-    @property
-    def relative_pose_bodies(self) -> tuple[int, int] | None:
-        """Those of the contact."""
-        return self.contact.relative_pose_bodies
 
 
 def create_pair(

@@ -14,9 +14,8 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxdyn.algorithms.kinematics import Kinematics, forward_kinematics
 from jaxdyn.errors import FloatLike, InputError, NotDefinedError, check_shape, is_concrete, unknown_name
 from jaxdyn.functions.attachments import attached_body, attachment, coordinate_mask, joints_between, velocity_mask
-from jaxdyn.functions.function import DifferentiableFunction, automatic_jacobian, replaced
+from jaxdyn.functions.function import RobotFunction, automatic_jacobian, replaced
 from jaxdyn.functions.polygon import LINE, POINT, POLYGON, ConvexShape, ShapeGeometry, as_shape
-from jaxdyn.functions.spaces import ConfigurationSpace
 from jaxdyn.functions.surfaces import (
     BodyMotions,
     Pairs,
@@ -97,7 +96,7 @@ class Selection(eqx.Module):
     local: Float[Array, "3"]
 
 
-class ConvexShapeContact(DifferentiableFunction):
+class ConvexShapeContact(RobotFunction):
     """Contact of two planar surfaces: the nearest pair among objects and floors, as five numbers that vanish in contact.
 
     Floors are turned over when they are taken in, so that their normals point into the bodies that carry them, as those of
@@ -132,7 +131,6 @@ class ConvexShapeContact(DifferentiableFunction):
     Source: the class of the same name in hpp-constraints; its members are mapped in `docs/functions.md`.
     """
 
-    model: Model
     floors: tuple[ConvexShape, ...]
     objects: tuple[ConvexShape, ...]
     margin: Float[Array, ""]
@@ -212,11 +210,6 @@ class ConvexShapeContact(DifferentiableFunction):
         return replaced(self, pair=jnp.stack([jnp.asarray(floor, jnp.int32), jnp.asarray(thing, jnp.int32)]))
 
     # Description
-
-    @property
-    def input_space(self) -> ConfigurationSpace:
-        """Configurations of the model."""
-        return ConfigurationSpace(self.model)
 
     @property
     def output_space(self) -> LieSpace:

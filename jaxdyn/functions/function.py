@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.errors import FloatLike, InputError, check_shape, unknown_name
-from jaxdyn.functions.spaces import Space, same_space
+from jaxdyn.functions.spaces import ConfigurationSpace, Space, same_space
 from jaxdyn.math.lie_space import LieElement, LieSpace
+from jaxdyn.model.model import Model
 
 T = TypeVar("T", bound=eqx.Module)
 
@@ -172,6 +173,17 @@ class DifferentiableFunction(eqx.Module):
         if self.context:
             lines.append(f"context: {self.context}")
         return "\n  ".join(lines)
+
+
+class RobotFunction(DifferentiableFunction):
+    """A function of the configuration of one robot."""
+
+    model: Model
+
+    @property
+    def input_space(self) -> ConfigurationSpace:
+        """Configurations of the model."""
+        return ConfigurationSpace(self.model)
 
 
 def replaced(module: T, **changes: Any) -> T:

@@ -23,7 +23,7 @@ from jaxdyn.functions.attachments import (
     motion_of,
     velocity_mask,
 )
-from jaxdyn.functions.function import DifferentiableFunction, automatic_jacobian
+from jaxdyn.functions.function import DifferentiableFunction, RobotFunction, automatic_jacobian
 from jaxdyn.functions.polygon import POLYGON, ConvexShape, as_shape
 from jaxdyn.functions.spaces import ConfigurationSpace, Space
 from jaxdyn.math.lie_space import LieSpace
@@ -33,7 +33,7 @@ from jaxdyn.model.manifold import difference
 from jaxdyn.model.model import Model, check_model
 
 
-class CenterOfMass(DifferentiableFunction):
+class CenterOfMass(RobotFunction):
     """Centre of mass of the robot in the world, or in one of its frames, m; rows x, y, z.
 
     **Arguments:** `model`; `reference`: name of a frame or joint, None for the world; `reference_placement`: pose, or
@@ -42,7 +42,6 @@ class CenterOfMass(DifferentiableFunction):
     **Raises:** `UnknownNameError`, `InputError`.
     """
 
-    model: Model
     reference_placement: SE3
     reference: str | None = eqx.field(static=True)
     rows: tuple[int, ...] = eqx.field(static=True)
@@ -70,11 +69,6 @@ class CenterOfMass(DifferentiableFunction):
         self.context = context
 
     @property
-    def input_space(self) -> Space:
-        """Configurations of the model."""
-        return ConfigurationSpace(self.model)
-
-    @property
     def output_space(self) -> LieSpace:
         """R^n with a number for each row."""
         return LieSpace.R(len(self.rows))
@@ -98,7 +92,7 @@ class CenterOfMass(DifferentiableFunction):
         return there.apply_inverse(center)[rows], rotate_back(there.rotation, moved.T).T[rows]
 
 
-class PointDistance(DifferentiableFunction):
+class PointDistance(RobotFunction):
     """Distance between two points fixed to frames of the robot or to the world, m. (1,) Where it is zero, so is the
     derivative.
 
@@ -108,7 +102,6 @@ class PointDistance(DifferentiableFunction):
     **Raises:** `UnknownNameError`, `InputError`.
     """
 
-    model: Model
     point: Float[Array, "3"]
     other_point: Float[Array, "3"]
     frame: str = eqx.field(static=True)
@@ -133,11 +126,6 @@ class PointDistance(DifferentiableFunction):
         self.other_point = check_shape("other_point", other_point, (3,), dtype=model.dtype)
         self.name = name or f"distance between {frame} and {other or 'world'}"
         self.context = context
-
-    @property
-    def input_space(self) -> Space:
-        """Configurations of the model."""
-        return ConfigurationSpace(self.model)
 
     @property
     def output_space(self) -> LieSpace:
@@ -188,7 +176,7 @@ class PointDistance(DifferentiableFunction):
         return (min(a, b), max(a, b))
 
 
-class CenterOfMassDistance(DifferentiableFunction):
+class CenterOfMassDistance(RobotFunction):
     """Signed distance, in the plane of a polygon, of the centre of mass from its outline, m (1,): negative inside.
 
     With a horizontal polygon that the feet span, `Implicit(f, Comparison.INFERIOR, [-0.02])` keeps the centre of mass above
@@ -199,7 +187,6 @@ class CenterOfMassDistance(DifferentiableFunction):
     **Raises:** `UnknownNameError`, `InputError`.
     """
 
-    model: Model
     shape: ConvexShape
 
     def __init__(self, model: Model, shape: ConvexShape | Sequence[Any], *, name: str = "", context: str = "") -> None:
@@ -211,11 +198,6 @@ class CenterOfMassDistance(DifferentiableFunction):
         attached_body(model.tree, self.shape.frame)
         self.name = name or "centre of mass from a polygon"
         self.context = context
-
-    @property
-    def input_space(self) -> Space:
-        """Configurations of the model."""
-        return ConfigurationSpace(self.model)
 
     @property
     def output_space(self) -> LieSpace:
@@ -242,7 +224,7 @@ class CenterOfMassDistance(DifferentiableFunction):
         return value[None], jnp.matmul(direction[None], inner, precision="highest")
 
 
-class Posture(DifferentiableFunction):
+class Posture(RobotFunction):
     """By how much the joints differ from a posture: q minus `reference` in the tangent space, some rows of it.
 
     **Arguments:** `model`; `reference` (nq,): a leaf; `mask`: bool for each of the nv rows, by default those of all joints
@@ -251,7 +233,6 @@ class Posture(DifferentiableFunction):
     **Raises:** `InputError`.
     """
 
-    model: Model
     reference: Float[Array, " nq"]
     rows: tuple[int, ...] = eqx.field(static=True)
 
@@ -275,11 +256,6 @@ class Posture(DifferentiableFunction):
             raise InputError(f"mask: the robot has {model.nv} degrees of freedom, given {len(mask)} entries.")
         self.rows = tuple(i for i in range(model.nv) if mask[i])
         self.name, self.context = name, context
-
-    @property
-    def input_space(self) -> Space:
-        """Configurations of the model."""
-        return ConfigurationSpace(self.model)
 
     @property
     def output_space(self) -> LieSpace:

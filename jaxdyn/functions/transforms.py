@@ -21,15 +21,14 @@ from jaxdyn.functions.attachments import (
     relative_motion,
     velocity_mask,
 )
-from jaxdyn.functions.function import DifferentiableFunction
-from jaxdyn.functions.spaces import ConfigurationSpace
+from jaxdyn.functions.function import RobotFunction
 from jaxdyn.math import so3
 from jaxdyn.math.lie_space import LieSpace
 from jaxdyn.math.se3 import SE3
 from jaxdyn.model.model import Model, check_model
 
 
-class PoseFunction(DifferentiableFunction):
+class PoseFunction(RobotFunction):
     """The pose M of one frame (with its `placement` in a frame of the robot) in another (with its `reference_placement` in a
     frame of the robot, or in the world): abstract base of `Position`, `Orientation`, `Transformation` and their relative
     versions.
@@ -38,7 +37,6 @@ class PoseFunction(DifferentiableFunction):
     leaves; or M itself as an element (translation, quaternion) if `as_element`.
     """
 
-    model: Model
     placement: SE3
     reference_placement: SE3
     frame: str = eqx.field(static=True)
@@ -48,11 +46,6 @@ class PoseFunction(DifferentiableFunction):
 
     parts: ClassVar[tuple[int, ...]] = (0, 1, 2, 3, 4, 5)
     """Rows of (translation, rotation) before masking."""
-
-    @property
-    def input_space(self) -> ConfigurationSpace:
-        """Configurations of the model."""
-        return ConfigurationSpace(self.model)
 
     @property
     def output_space(self) -> LieSpace:
@@ -165,7 +158,44 @@ def _fill(
     self.context = context
 
 
-class Position(PoseFunction):
+class _InWorld(PoseFunction):
+    """The pose of a frame in a frame that is fixed to the world."""
+
+    def __init__(
+        self,
+        model: Model,
+        frame: str,
+        placement: SE3 | FloatLike | None = None,
+        target: SE3 | FloatLike | None = None,
+        *,
+        mask: Sequence[bool] | None = None,
+        as_element: bool = False,
+        name: str = "",
+        context: str = "",
+    ) -> None:
+        _fill(self, model, frame, None, placement, target, mask, as_element, name, context)
+
+
+class _InRobot(PoseFunction):
+    """The pose of a frame in another of the robot."""
+
+    def __init__(
+        self,
+        model: Model,
+        frame: str,
+        reference: str | None,
+        placement: SE3 | FloatLike | None = None,
+        reference_placement: SE3 | FloatLike | None = None,
+        *,
+        mask: Sequence[bool] | None = None,
+        as_element: bool = False,
+        name: str = "",
+        context: str = "",
+    ) -> None:
+        _fill(self, model, frame, reference, placement, reference_placement, mask, as_element, name, context)
+
+
+class Position(_InWorld):
     """Position of a point of the robot in a frame fixed to the world, m; rows x, y, z.
 
     **Arguments:** `model`; `frame`: name of a frame or joint; `placement`: the point (3,) in that frame, or a pose;
@@ -176,21 +206,8 @@ class Position(PoseFunction):
 
     parts: ClassVar[tuple[int, ...]] = (0, 1, 2)
 
-    def __init__(
-        self,
-        model: Model,
-        frame: str,
-        placement: SE3 | FloatLike | None = None,
-        target: SE3 | FloatLike | None = None,
-        *,
-        mask: Sequence[bool] | None = None,
-        name: str = "",
-        context: str = "",
-    ) -> None:
-        _fill(self, model, frame, None, placement, target, mask, False, name, context)
 
-
-class Orientation(PoseFunction):
+class Orientation(_InWorld):
     """Orientation of a frame of the robot in a frame fixed to the world, as a rotation vector, rad (or a quaternion).
 
     **Arguments:** `model`; `frame`: name of a frame or joint; `placement`: pose in that frame; `target`: pose of the
@@ -201,22 +218,8 @@ class Orientation(PoseFunction):
 
     parts: ClassVar[tuple[int, ...]] = (3, 4, 5)
 
-    def __init__(
-        self,
-        model: Model,
-        frame: str,
-        placement: SE3 | FloatLike | None = None,
-        target: SE3 | FloatLike | None = None,
-        *,
-        mask: Sequence[bool] | None = None,
-        as_element: bool = False,
-        name: str = "",
-        context: str = "",
-    ) -> None:
-        _fill(self, model, frame, None, placement, target, mask, as_element, name, context)
 
-
-class Transformation(PoseFunction):
+class Transformation(_InWorld):
     """Pose of a frame of the robot in a frame fixed to the world: translation, m, and rotation vector, rad, each in the
     fixed frame's axes (not the logarithm of SE(3)); or an element of R^3 x SO(3).
 
@@ -226,22 +229,8 @@ class Transformation(PoseFunction):
     **Raises:** `UnknownNameError`, `InputError`.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        frame: str,
-        placement: SE3 | FloatLike | None = None,
-        target: SE3 | FloatLike | None = None,
-        *,
-        mask: Sequence[bool] | None = None,
-        as_element: bool = False,
-        name: str = "",
-        context: str = "",
-    ) -> None:
-        _fill(self, model, frame, None, placement, target, mask, as_element, name, context)
 
-
-class RelativePosition(PoseFunction):
+class RelativePosition(_InRobot):
     """Position of a point of the robot in a frame of the robot, m; rows x, y, z.
 
     **Arguments:** `model`; `frame`, `reference`: names of frames or joints; `placement`: the point (3,) in `frame`, or a
@@ -252,22 +241,8 @@ class RelativePosition(PoseFunction):
 
     parts: ClassVar[tuple[int, ...]] = (0, 1, 2)
 
-    def __init__(
-        self,
-        model: Model,
-        frame: str,
-        reference: str | None,
-        placement: SE3 | FloatLike | None = None,
-        reference_placement: SE3 | FloatLike | None = None,
-        *,
-        mask: Sequence[bool] | None = None,
-        name: str = "",
-        context: str = "",
-    ) -> None:
-        _fill(self, model, frame, reference, placement, reference_placement, mask, False, name, context)
 
-
-class RelativeOrientation(PoseFunction):
+class RelativeOrientation(_InRobot):
     """Orientation of a frame of the robot in another, as a rotation vector, rad (or a quaternion).
 
     **Arguments:** as for `RelativeTransformation`.
@@ -277,23 +252,8 @@ class RelativeOrientation(PoseFunction):
 
     parts: ClassVar[tuple[int, ...]] = (3, 4, 5)
 
-    def __init__(
-        self,
-        model: Model,
-        frame: str,
-        reference: str | None,
-        placement: SE3 | FloatLike | None = None,
-        reference_placement: SE3 | FloatLike | None = None,
-        *,
-        mask: Sequence[bool] | None = None,
-        as_element: bool = False,
-        name: str = "",
-        context: str = "",
-    ) -> None:
-        _fill(self, model, frame, reference, placement, reference_placement, mask, as_element, name, context)
 
-
-class RelativeTransformation(PoseFunction):
+class RelativeTransformation(_InRobot):
     """Pose of a frame of the robot in another: translation, m, and rotation vector, rad, in the other's axes; or an element
     of R^3 x SO(3).
 
@@ -302,18 +262,3 @@ class RelativeTransformation(PoseFunction):
 
     **Raises:** `UnknownNameError`, `InputError`.
     """
-
-    def __init__(
-        self,
-        model: Model,
-        frame: str,
-        reference: str | None,
-        placement: SE3 | FloatLike | None = None,
-        reference_placement: SE3 | FloatLike | None = None,
-        *,
-        mask: Sequence[bool] | None = None,
-        as_element: bool = False,
-        name: str = "",
-        context: str = "",
-    ) -> None:
-        _fill(self, model, frame, reference, placement, reference_placement, mask, as_element, name, context)
