@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
+from jax.sharding import Mesh
 
 import jaxdyn
-from jaxdyn.app import scenario, tuning
+from jaxdyn.app import devices, scenario, tuning
 from jaxdyn.app.output import Folder, add_common, seconds
 from jaxdyn.app.robot import add_robot, describe, is_floating, load_robot, posture, robot_name
 from jaxdyn.app.simulation import Simulation, simulate
@@ -33,6 +36,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--drop", type=float, default=0.05, metavar="M", help="height above the ground at first, m (default 0.05)"
     )
     parser.add_argument("--show", type=int, default=16, metavar="N", help="environments in the page (default 16)")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep what is done in DIR/checkpoint, and start from what is there: for long runs, which may be killed",
+    )
+    devices.add_devices(parser)
     add_common(parser)
 
 
@@ -105,16 +114,26 @@ def prepare(arguments: argparse.Namespace, *, falls: bool = True) -> tuple[jaxdy
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command; 1 if a state became infinite, 130 if it was interrupted."""
-    folder = Folder(arguments.out)
+    check_numbers(arguments)
+    mesh = devices.connect(arguments)
+    with devices.silent_unless_first():
+        return _run(arguments, mesh)
+
+
+def _run(arguments: argparse.Namespace, mesh: Mesh | None) -> int:
+    folder = Folder(arguments.out) if devices.is_first() else None
     model, plan = prepare(arguments)
     started = time.perf_counter()
-    simulation = interruptible(lambda check: from_perturbed_states(model, plan, arguments, check))
+    simulation = interruptible(lambda check: from_perturbed_states(model, plan, arguments, check, mesh))
     result = simulation.result
+    if result.resumed:
+        say(f"   resumed after {count(result.resumed)} of {count(arguments.steps)} steps")
     if not result.steps:
         say("Interrupted before anything was computed.")
         return 130
-    write(folder, model, plan, arguments, simulation, time.perf_counter() - started)
-    folder.tell()
+    if folder is not None:
+        write(folder, model, plan, arguments, simulation, time.perf_counter() - started)
+        folder.tell()
     say(
         f"Figures: {count(result.rate)} env-steps/s, compile time {seconds(result.compile_seconds)}, run time {seconds(result.seconds)}."
     )
@@ -129,15 +148,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def from_perturbed_states(
-    model: jaxdyn.Model, plan: tuning.Plan, arguments: argparse.Namespace, check: Callable[[], None]
+    model: jaxdyn.Model,
+    plan: tuning.Plan,
+    arguments: argparse.Namespace,
+    check: Callable[[], None],
+    mesh: Mesh | None = None,
 ) -> Simulation:
     """The rollout; saves what the data file can hold."""
     n, steps = arguments.envs, arguments.steps
-    say(f"   {count(n)} environments, {count(steps)} steps of {1e3 * arguments.dt:g} ms; compiling ...")
+    where = "" if mesh is None else f" on {mesh.size} devices of {jax.process_count()} process(es)"
+    say(f"   {count(n)} environments{where}, {count(steps)} steps of {1e3 * arguments.dt:g} ms; compiling ...")
     drop = arguments.drop if is_floating(model) else 0.0
     start = scenario.perturbed_states(model, plan, n, arguments.seed, scale=arguments.perturb, drop=drop)
     saves = min(SAVES, max(MOST_NUMBERS // (n * (model.nq + model.nv + 6 * len(plan.spots))), 2))
-    return simulate(model, plan, arguments, start, saves, check)
+    kept = Path(arguments.out) / "checkpoint" if arguments.resume else None
+    return simulate(model, plan, arguments, start, saves, check, mesh=mesh, checkpoint_dir=kept)
 
 
 def write(
@@ -191,6 +216,7 @@ def write(
             "run_seconds": round(result.seconds, 2),
             "total_seconds": round(total, 2),
             "substeps": plan.substeps,
+            "resumed_steps": result.resumed,
         }
     )
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array
 
 import jaxdyn
@@ -45,11 +47,15 @@ def simulate(
     start: tuple[Any, Array],
     saves: int,
     check: Callable[[], None],
+    *,
+    mesh: Mesh | None = None,
+    checkpoint_dir: Path | None = None,
 ) -> Simulation:
     """Simulates `arguments.steps` steps of `arguments.dt` seconds.
 
     **Arguments:** `start`: states and coefficients of friction, as of `scenario.perturbed_states`; `saves`: about how many
-    states of an environment are kept; `check`: called now and then, may raise `KeyboardInterrupt`.
+    states of an environment are kept; `check`: called now and then, may raise `KeyboardInterrupt`; `mesh`: the devices to
+    run on; `checkpoint_dir`: where to keep what is done, and to resume from.
     """
     x0, friction = start
     system = scenario.make_system(model, plan)
@@ -70,6 +76,9 @@ def simulate(
         substeps=plan.substeps,
         save_every=every,
         progress=progress,
+        mesh=mesh,
+        checkpoint_dir=checkpoint_dir,
+        resume=checkpoint_dir is not None,
     )
     bar.close()
     if not result.steps:

@@ -21,7 +21,8 @@ def diffrax_term(system: AnySystem, controls: Any = None, *, dt: FloatLike | Non
     **Arguments:**
 
     - `controls`: as for `rollout`: a policy `policy(x, t)`, inputs to hold, or None. Inputs with a time axis are held for `dt` (s)
-      each, from `t0` on, the last one for ever; give the times of the switches to diffrax as `ClipStepSizeController(..., jump_ts=...)`.
+      each, from `t0` on, the last one for ever; give the switches to diffrax, as `ClipStepSizeController` takes them:
+      `jump_ts=t0 + dt * jnp.arange(1, n)`.
       If `diffeqsolve` is given `args`, these take the place of `controls`: a policy, or inputs to hold.
 
     Rotations are nine numbers in diffrax, which adds `Exp` as little as any solver for vectors does: they stay orthonormal up to
@@ -65,9 +66,11 @@ class _VectorField(eqx.Module):
 
 
 def _piece(scanned: Any, t: Array, dt: FloatLike | None, t0: FloatLike) -> Any:
-    """The inputs of the interval that holds `t`; at a switch, up to rounding, those of the later one."""
+    """The inputs of the interval that holds `t`; at a switch, those of the later one."""
     if not jax.tree.leaves(scanned) or dt is None:
         return scanned
-    ratio = (t - jnp.asarray(t0, t.dtype)) / jnp.asarray(dt, t.dtype)
-    number = jnp.floor(ratio + 1e-6).astype(jnp.int32)
-    return jax.tree.map(lambda a: a[jnp.clip(number, 0, a.shape[0] - 1)], scanned)
+    count = len(jax.tree.leaves(scanned)[0])
+    # the times of the switches as a user writes them for diffrax, which steps up to just before and from just after them
+    switches = jnp.asarray(t0, t.dtype) + jnp.asarray(dt, t.dtype) * jnp.arange(1, count).astype(t.dtype)
+    number = jnp.sum((t >= switches).astype(jnp.int32))
+    return jax.tree.map(lambda a: a[number], scanned)
