@@ -11,9 +11,11 @@ nbformat = pytest.importorskip("nbformat")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+SLOW = ("06",)  # more than a minute of compilation
+CASES = [pytest.param(path, marks=[pytest.mark.slow] if path.stem[:2] in SLOW else []) for path in PATHS]
 
 
-@pytest.fixture(scope="module", params=PATHS, ids=lambda path: path.stem)
+@pytest.fixture(scope="module", params=CASES, ids=[path.stem for path in PATHS])
 def executed(request, tmp_path_factory):
     """A notebook with its results, and the variables `costs` that it ends with, if any."""
     notebook = nbformat.read(request.param, as_version=4)
