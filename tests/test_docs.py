@@ -38,6 +38,17 @@ def test_the_first_example_runs_as_printed(page):
     assert names["slope"].shape == (names["model"].nv,) * 2
 
 
+def test_the_page_on_rollouts_runs_as_printed():
+    pytest.importorskip("diffrax")
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/rollouts.md").read_text(encoding="utf-8"), re.S)
+    assert len(blocks) > 8
+    names = {"__name__": "page"}
+    for block in blocks:
+        exec(compile(block, "<docs/rollouts.md>", "exec"), names)
+    assert names["result"].status == 0 and names["path"].stopped and names["path"].steps < 100
+    assert names["slope"].shape == () and names["substeps"] > 1
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_to_files_lead_somewhere(page):
     targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
