@@ -3,6 +3,7 @@
 import io
 import threading
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -164,6 +165,17 @@ def test_a_plan_stands_on_the_ground_as_deep_as_its_weight_presses_it(table):
     weight = 6.1 * 9.80665
     np.testing.assert_allclose(plan.ground.sink, weight / 12 / plan.ground.stiffness)
     np.testing.assert_allclose(plan.q[2], 1 - plan.ground.sink)
+
+
+def test_the_ground_is_at_height_zero_under_points_anywhere_in_their_links(table):
+    """The legs' points are 1 m below their frames, those of the sole in its origin."""
+    model, q, _ = table
+    plan = tuning.plan(model, q, 1e-3)
+    system, x = scenario.make_system(model, plan), scenario.make_state(model, jnp.asarray(plan.q))
+    force = np.asarray(jax.jit(lambda x: system.contact_wrenches(x))(x))[:, 2]
+    named = dict(zip([spot.frame for spot in plan.spots], force, strict=True))
+    np.testing.assert_allclose([named[n] for n in ("sole", "leg1", "leg2")], 6.1 * 9.80665 / 3)
+    assert named["plate"] == named["camera"] == 0
 
 
 def test_the_torque_that_holds_the_posture_balances_gravity_with_forces_that_act_upwards(table):

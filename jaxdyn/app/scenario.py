@@ -34,9 +34,11 @@ def make_system(
         jaxdyn.CompliantContact(s.frame, jaxdyn.ContactPoints(law, jnp.asarray(s.points, model.dtype)))
         for s in plan.spots
     )
+    # without it the ground would be, for each point, the plane through where it is in its anchor: as high as in its link
+    ground = jaxdyn.FlatTerrain() if contacts else None
     if is_floating(model):
-        return jaxdyn.FloatingBaseDynamics(model, contacts)
-    return jaxdyn.FixedBaseDynamics(model, contacts)
+        return jaxdyn.FloatingBaseDynamics(model, contacts, terrain=ground)
+    return jaxdyn.FixedBaseDynamics(model, contacts, terrain=ground)
 
 
 def with_friction(system: Any, friction: Array) -> Any:
