@@ -56,6 +56,8 @@ def assert_same_as_pinocchio(model, want):
             pairs += [(model.damping[at_v], want.damping[v]), (model.friction[at_v], want.upperDryFrictionLimit[v])]
             pairs += [(model.upper[at_q], want.upperPositionLimit[q]), (model.lower[at_q], want.lowerPositionLimit[q])]
             for value, reference in pairs:
+                if np.isinf(value) and reference == 0:
+                    continue  # a bound that the file does not give is none here, and zero there
                 np.testing.assert_allclose(value, reference, rtol=1e-14)
     for name in model.frame_names:
         i, frame = model.frame(name), want.frames[want.getFrameId(name, pin.FrameType.BODY)]
@@ -171,7 +173,7 @@ def test_the_box_is_that_of_the_reference_data():
 
 # Robots of other people
 
-THEIRS = ("panda", "ur5", "go2", "solo12", "anymal", "talos", "g1", "icub", "tiago", "double_pendulum", "kinova", "hyq")
+THEIRS = ("panda", "go2", "talos")  # in either of two ways; test_every_robot.py reads all of them
 
 
 def their_path(name):
