@@ -196,6 +196,24 @@ def test_durations_have_derivatives(falling):
     assert by_dt == pytest.approx(0, abs=1e-12)  # the method is exact here, whatever its step
 
 
+def test_each_lane_may_have_a_duration_of_its_own(falling):
+    """Of a fixed number of steps; those after the end take no time. Halves, wholes, and one that is not reached."""
+    system, x, pull = falling
+    durations = jnp.array([0.0, 0.05, 0.1, 0.25, 0.3, 0.45])
+
+    def fall(duration):
+        return rollout(system, RKMK4(), x, pull, 0.1, 4, duration=duration)
+
+    path, slope = quick_jit(jax.vmap(lambda T: (fall(T), jax.grad(lambda T: fall(T).final.position[2])(T))))(durations)
+    reached = np.minimum(durations, 0.4)
+    np.testing.assert_allclose(path.time[:, -1], reached, rtol=1e-15)
+    np.testing.assert_allclose(path.time[3], [0.1, 0.2, 0.25, 0.25], rtol=1e-15)
+    np.testing.assert_allclose(path.final.position[:, 2], 1 - 9.80665 / 2 * reached**2, rtol=1e-13)
+    # the velocity; also where the duration is a multiple of the step
+    np.testing.assert_allclose(slope[1:5], -9.80665 * durations[1:5], rtol=1e-12)
+    assert slope[5] == 0
+
+
 def test_durations_that_make_no_sense_are_named(falling):
     system, x, pull = falling
     for duration in (-1.0, np.inf, np.nan):

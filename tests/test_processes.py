@@ -184,6 +184,15 @@ def test_a_killed_process_loses_at_most_the_chunk_that_it_was_at(tmp_path, here,
     same(here["arrays"](again), whole)
 
 
+@pytest.mark.slow
+def test_processes_that_see_different_folders_are_told_so(tmp_path, here):
+    here["swing"](checkpoint_dir=tmp_path / "kept-0")
+    common = {"processes": 2, "address": free_address()}
+    processes = [start(tmp_path, id=i, folder=str(tmp_path / f"kept-{i}"), **common) for i in (0, 1)]
+    with pytest.raises(AssertionError, match="wanted a folder that all processes can read"):
+        finish(processes)
+
+
 # Checkpoints in this process
 
 
@@ -212,7 +221,7 @@ def test_a_rollout_goes_on_with_more_steps_and_other_tiles(tmp_path):
 @pytest.mark.parametrize(
     "named, change",
     [
-        (r"'system\.model\.inertia\.mass'", lambda a: {"system": eqx.tree_at(lambda s: s.model.inertia.mass, a["system"], jnp.full(1, 7.0))}),
+        (r"'system\.model\.gravity'", lambda a: {"system": eqx.tree_at(lambda s: s.model.gravity, a["system"], jnp.ones(3))}),
         (r"'dt'", lambda a: {"dt": 2e-2}),
         (r"'x0\.joint_position'", lambda a: {"x": eqx.tree_at(lambda x: x.joint_position, a["x"], 1 + a["x"].joint_position)}),
         (r"'structure of controls'", lambda a: {"controls": jnp.ones(1)}),

@@ -37,9 +37,9 @@ from jaxdyn.systems.rollout import (
     steps_of_duration,
 )
 from jaxdyn.systems.sharding import (
-    any_process,
     check_mesh,
     lay_out,
+    of_all_processes,
     split_over_devices,
     to_every_device,
     to_host,
@@ -152,7 +152,7 @@ def batch_rollout(
     steps = _steps(steps_of_duration(duration, dt, steps, dtype))
     save_every = check_save_every(save_every, steps)
     chunk = _chunk_length(steps, save_every or 1, chunk)
-    clock = make_clock(dt, t0, duration, steps, dtype)
+    clock = make_clock(dt, t0, duration, dtype)
     check_stop(stop, _row(x0, 0), clock)
     store = None
     if checkpoint_dir is not None:
@@ -171,7 +171,6 @@ def batch_rollout(
             "substeps": substeps,
             "save_every": save_every,
         }
-        how["steps"] = None if duration is None else steps  # the last of them is shorter
         store = Store(checkpoint_dir, fingerprint(**what, **how), resume)
     elif resume:
         raise InputError("resume: wanted the folder to resume from, as checkpoint_dir.")
@@ -217,7 +216,7 @@ def batch_rollout(
         shapes = piece(functools.partial(eqx.filter_eval_shape, _run_chunk), parts[0], lanes[0], 0, count)[:-1]
         return Chunk(*jax.tree.map(lambda s: np.zeros((environments, *s.shape[1:]), s.dtype), tuple(shapes)))
 
-    first_clock = make_clock(dt, t0, None, 0, dtype)
+    first_clock = make_clock(dt, t0, None, dtype)
     lanes = cut(jax.vmap(lambda x: first_lane(x, stop, first_clock))(x0))
     saved: list[Saved] = []
     finite = np.ones(environments, bool)
@@ -229,6 +228,10 @@ def batch_rollout(
         for after, kept in store.chunks(like):
             resumed = after
             saved.append(kept[1:])
+        if np.ptp(of_all_processes(resumed, mesh)):
+            raise InputError(
+                f"checkpoint_dir: wanted a folder that all processes can read; not all found {store.shown} the same."
+            )
         if resumed > steps:
             raise InputError(f"checkpoint_dir: {store.shown} holds {resumed} steps, more than the {steps} wanted.")
         if kept is not None:
@@ -277,7 +280,8 @@ def batch_rollout(
                         progress(Progress(done, steps, environments, seconds, rate))
                     except KeyboardInterrupt:
                         interrupted = True
-                    if any_process(interrupted, mesh):  # one that went on alone would wait for the others for ever
+                    # one process that went on alone would wait for the others for ever
+                    if of_all_processes(interrupted, mesh).any():
                         raise KeyboardInterrupt
         except KeyboardInterrupt:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -35,6 +35,9 @@ from jaxdyn.systems.system import Input, strong
 
 CHECKPOINTS = ("none", "step", "nested")
 
+# Times that differ by so many roundings of a duration are the same.
+ROUNDING = 16
+
 
 class Trajectory(eqx.Module):
     """What a rollout saved.
@@ -89,7 +92,8 @@ def rollout(
     - `record`: a function `record(x, u, t)` of a saved state, the input that led to it, and its time, whose result is saved with it.
     - `t0`: time at the start.
     - `duration`: time (s) after which the rollout ends, exactly: the last of the `ceil(duration / dt)` steps is as short as
-      need be. Derivatives with respect to it exist; under `grad` and `jit` of it give `steps` too.
+      need be. Derivatives with respect to it exist; where it is traced, give `steps` too: enough of them, what is too many
+      take no time.
     - `stop`: a function `stop(x, t)` that returns one bool, asked before the first step and after every control step. Once it
       is true the state stays as it is: see `Trajectory`.
 
@@ -108,7 +112,7 @@ def rollout(
     dtype = dtype_of_state(system, x0)
     steps = number_of_steps(controls, steps_of_duration(duration, dt, steps, dtype))
     save_every = check_save_every(save_every, steps)
-    clock = make_clock(dt, t0, duration, steps, dtype)
+    clock = make_clock(dt, t0, duration, dtype)
     check_stop(stop, x0, clock)
     return _rollout(system, integrator, x0, controls, clock, steps, substeps, checkpoint, save_every, record, stop)
 
@@ -139,32 +143,36 @@ def _rollout(
 
 
 class Clock(NamedTuple):
-    """Times of a rollout: length of a control step, start, and where a duration was given: it, and the number of steps."""
+    """Times of a rollout: length of a control step, start, and the duration where one was given."""
 
     dt: Array
     t0: Array
     duration: Array | None
-    steps: Array | None
 
     def at(self, number: Array) -> Array:
         """The time after `number` steps."""
-        time = self.t0 + self.dt * number.astype(self.dt.dtype)
-        return time if self.duration is None else jnp.where(number == self.steps, self.t0 + self.duration, time)
+        time = self.dt * number.astype(self.dt.dtype)
+        if self.duration is not None:
+            time = jnp.where(self.duration - time > self._slack(), time, self.duration)
+        return self.t0 + time
 
     def length(self, number: Array) -> Array:
-        """The length of step `number`; the last one ends at the duration."""
+        """The length of step `number`: what is left of the duration, if that is less than a whole one; then none."""
         if self.duration is None:
             return self.dt
-        last = jnp.asarray(self.steps) - 1
-        return jnp.where(number == last, self.duration - self.dt * last.astype(self.dt.dtype), self.dt)
+        left = self.duration - self.dt * number.astype(self.dt.dtype)
+        # by `where`: at the end of a duration that is a multiple of dt, the minimum of two equal numbers would have half a derivative
+        last = jnp.where(left > self._slack(), left, jnp.zeros_like(left))
+        return jnp.where(left > self.dt + self._slack(), self.dt, last)
+
+    def _slack(self) -> Array:
+        return ROUNDING * jnp.finfo(self.dt.dtype).eps * jnp.asarray(self.duration)
 
 
-def make_clock(dt: FloatLike, t0: FloatLike, duration: FloatLike | None, steps: int, dtype: Any) -> Clock:
+def make_clock(dt: FloatLike, t0: FloatLike, duration: FloatLike | None, dtype: Any) -> Clock:
     """The clock, in the dtype of the state."""
-    dt, t0 = jnp.asarray(dt, dtype), jnp.asarray(t0, dtype)
-    if duration is None:
-        return Clock(dt, t0, None, None)
-    return Clock(dt, t0, jnp.asarray(duration, dtype), jnp.asarray(steps, jnp.int32))
+    end = None if duration is None else jnp.asarray(duration, dtype)
+    return Clock(jnp.asarray(dt, dtype), jnp.asarray(t0, dtype), end)
 
 
 def check_clock(dt: FloatLike, substeps: int) -> None:
@@ -183,9 +191,8 @@ def steps_of_duration(duration: FloatLike | None, dt: FloatLike, steps: int | No
         return steps
     if not 0 <= float(duration) < math.inf:
         raise InputError(f"duration: wanted a time that is not negative, given {duration}.")
-    ratio = float(duration) / float(dt)
-    # a step more or less by rounding: 1.1 / 0.1 is 11.000000000000002
-    count = math.ceil(ratio - 16 * float(jnp.finfo(dtype).eps) * max(ratio, 1.0))
+    # a step less than by rounding: 1.1 / 0.1 is 11.000000000000002
+    count = math.ceil(float(duration) / float(dt) * (1 - ROUNDING * float(jnp.finfo(dtype).eps)))
     if steps is not None and steps != count:
         raise InputError(f"steps: a duration of {duration} s takes {count} steps of at most {dt} s, given {steps}.")
     return count

@@ -90,11 +90,10 @@ def _gathered(tree: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda a: jax.lax.with_sharding_constraint(a, whole), tree)
 
 
-def any_process(flag: bool, mesh: Mesh | None) -> bool:
-    """Whether the flag is set in any of the processes, which all call this."""
+def of_all_processes(value: int, mesh: Mesh | None) -> np.ndarray:
+    """The values that the processes have, one for each device. All of them must call this."""
     if mesh is None or not spans_processes(mesh):
-        return flag
+        return np.array([value])
     sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names[0]))
-    mine = np.full(mesh.size, flag)
-    flags = jax.make_array_from_callback(mine.shape, sharding, lambda index: mine[index])
-    return bool(to_host(flags, mesh).any())
+    mine = np.full(mesh.size, value, np.int32)
+    return to_host(jax.make_array_from_callback(mine.shape, sharding, lambda index: mine[index]), mesh)
