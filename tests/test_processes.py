@@ -33,11 +33,13 @@ class Spring(eqx.Module):
     def __call__(self, x, t):
         return -self.stiffness * x.joint_position
 
-def swing(mesh=None, steps=40, **options):
+def swing(mesh=None, steps=40, poison=False, **options):
     system = FixedBaseDynamics(load("pendulum", dtype=jnp.float64))
     system = randomize(system, lambda s: s.model.inertia.mass, lambda key, m: m * (1 + jax.random.uniform(key, m.shape, m.dtype)),
                        jax.random.key(0), 8)
     x = FixedBaseState(jnp.linspace(0.1, 1.0, 8)[:, None], jnp.zeros((8, 1)))
+    if poison:
+        x = FixedBaseState(x.joint_position, x.joint_velocity.at[6].set(jnp.inf))
     stop = lambda x, t: (x.joint_position[0] < 0.3) & (t > 0.1)
     return batch_rollout(system, SemiImplicitEuler(), x, Spring(jnp.asarray(2.0)), 1e-2, steps, save_every=5, chunk=5, mesh=mesh,
                          record=lambda x, u, t: u, stop=stop, **options)
@@ -67,7 +69,9 @@ def progress(now):
         raise KeyboardInterrupt
 
 mesh = environment_mesh() if options["processes"] > 1 else None
-result = swing(mesh, progress=progress, checkpoint_dir=options["folder"], resume=options["folder"] is not None)
+result = swing(mesh, progress=progress, checkpoint_dir=options["folder"], resume=options["folder"] is not None,
+               poison=options["poison"])
+print(result.message)
 print(result.status.name, result.steps, result.resumed, len(jax.devices()), flush=True)
 np.savez(options["out"], **arrays(result))
 """
@@ -85,6 +89,7 @@ def start(tmp_path, **given):
         "interrupted": -1,
         "folder": None,
         "address": "",
+        "poison": False,
     } | given
     options["out"] = str(tmp_path / f"out-{options['id']}.npz")
     return subprocess.Popen(
@@ -182,6 +187,15 @@ def test_a_killed_process_loses_at_most_the_chunk_that_it_was_at(tmp_path, here,
     again = here["swing"](checkpoint_dir=folder, resume=True)
     assert again.resumed == again.steps == 40
     same(here["arrays"](again), whole)
+
+
+@pytest.mark.slow
+def test_all_processes_name_what_is_not_finite(tmp_path, here):
+    expected = here["swing"](poison=True)
+    assert expected.status is Status.NON_FINITE and "environment 6: joint_" in expected.message
+    common = {"processes": 2, "address": free_address(), "poison": True}
+    for lines in finish([start(tmp_path, id=i, **common) for i in (0, 1)]):
+        assert lines[-2:] == [expected.message, "NON_FINITE 5 0 2"]
 
 
 @pytest.mark.slow

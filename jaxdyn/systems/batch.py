@@ -40,6 +40,7 @@ from jaxdyn.systems.sharding import (
     check_mesh,
     lay_out,
     of_all_processes,
+    readable,
     split_over_devices,
     to_every_device,
     to_host,
@@ -154,26 +155,10 @@ def batch_rollout(
     chunk = _chunk_length(steps, save_every or 1, chunk)
     clock = make_clock(dt, t0, duration, dtype)
     check_stop(stop, _row(x0, 0), clock)
-    store = None
-    if checkpoint_dir is not None:
-        what = {
-            "system": system,
-            "integrator": integrator,
-            "x0": x0,
-            "controls": controls,
-            "record": record,
-            "stop": stop,
-        }
-        how = {
-            "dt": clock.dt,
-            "t0": clock.t0,
-            "duration": clock.duration,
-            "substeps": substeps,
-            "save_every": save_every,
-        }
-        store = Store(checkpoint_dir, fingerprint(**what, **how), resume)
-    elif resume:
-        raise InputError("resume: wanted the folder to resume from, as checkpoint_dir.")
+    store = _open_store(
+        checkpoint_dir, resume, system=system, integrator=integrator, x0=x0, controls=controls, record=record, stop=stop,
+        dt=clock.dt, t0=clock.t0, duration=clock.duration, substeps=substeps, save_every=save_every,
+    )  # fmt: skip
 
     controls, batched_controls = batch_controls(system, controls, environments, steps)
     world = (system, controls, integrator, record, stop)
@@ -269,9 +254,8 @@ def batch_rollout(
                     status = Status.NON_FINITE
                     bad = int(np.argmin(finite))
                     tile_of, row = divmod(bad, size)
-                    alone = to_host((parts[tile_of], before[tile_of], eqx.filter((shared, clock), eqx.is_array)), mesh)
-                    world = eqx.combine(alone[2], (shared, clock))
-                    found = _fault(_row(alone[0], row), world, _row(alone[1], row), done - count, count, substeps)
+                    part, lane, whole = readable((parts[tile_of], before[tile_of], (shared, clock)), mesh)
+                    found = _fault(_row(part, row), whole, _row(lane, row), done - count, count, substeps)
                     message = f"environment {bad}: {found}"
                 if progress is not None:
                     rate = (done - resumed) * environments / max(seconds, 1e-9)
@@ -328,9 +312,9 @@ def _run_one(batched, whole, lane, steps, substeps, save_every):
 _run_one_jitted = eqx.filter_jit(_run_one)
 
 
-def _fault(batched, world, lane, first: int, steps: int, substeps: int) -> str:
+def _fault(batched, whole, lane, first: int, steps: int, substeps: int) -> str:
     """What became non-finite first in an environment that starts from `lane` at step `first`."""
-    shared, clock = world
+    shared, clock = whole
     number = jnp.asarray(first, jnp.int32)
     states = _run_one_jitted(batched, (shared, number, clock), lane, steps, substeps, 1)[1]
     found = first_nonfinite(Trajectory(np.zeros(0), states, None, None))
@@ -370,6 +354,15 @@ def _chunk_length(steps: int, save_every: int, chunk: int | None) -> int:
     wish = max(1, steps // 20)
     near = [c for c in range(save_every, 4 * wish + save_every, save_every) if steps % c == 0 and c >= wish / 3]
     return min(near, key=lambda c: abs(math.log(c / wish)), default=-(-wish // save_every) * save_every)
+
+
+def _open_store(folder: str | os.PathLike | None, resume: bool, **parts: Any) -> Store | None:
+    """Where chunks are kept; `parts`: what must be the same when they are taken up."""
+    if folder is None:
+        if resume:
+            raise InputError("resume: wanted the folder to resume from, as checkpoint_dir.")
+        return None
+    return Store(folder, fingerprint(**parts), resume)
 
 
 def _steps(steps: int | None) -> int:

@@ -84,6 +84,14 @@ def to_host(tree: Any, mesh: Mesh | None) -> Any:
     return jax.tree.map(np.asarray, _gathered(tree, mesh) if spans_processes(mesh) else tree)
 
 
+def readable(tree: Any, mesh: Mesh | None) -> Any:
+    """The pytree with its arrays where this process can compute with them; what is no array stays."""
+    if not spans_processes(mesh):
+        return tree
+    arrays, others = eqx.partition(tree, eqx.is_array)
+    return eqx.combine(to_host(arrays, mesh), others)
+
+
 @functools.partial(jax.jit, static_argnames="mesh")
 def _gathered(tree: Any, mesh: Mesh) -> Any:
     whole = NamedSharding(mesh, PartitionSpec())
