@@ -240,3 +240,12 @@ def test_two_scenes_live_in_one_notebook(view, scene):
 def test_a_fault_in_the_data_is_reported_in_the_page(view, scene):
     page = view(page=scene.to_html().replace('"duration":', '"length":'))
     assert page.state["errors"] and "could not be drawn" in page.dom
+
+
+def test_the_clock_ends_where_the_times_do(view):
+    model = load("pendulum")
+    scene = Scene("later", autoplay=False)
+    scene.add_robot(model, np.linspace(0, 1, 5)[:, None], times=2.0 + np.linspace(0, 1, 5))
+    page = view("t=3", page=scene.to_html())
+    assert page.state["time"] == 3.0
+    assert "/ 3.000 s" in page.dom

@@ -69,7 +69,7 @@ class Interface {
 
   buildTransport() {
     const player = this.player;
-    byId('end').textContent = ` / ${this.span.toFixed(this.digits)} s`;
+    byId('end').textContent = ` / ${player.end.toFixed(this.digits)} s`;
     byId('play').addEventListener('click', () => player.toggle());
     this.slider = byId('slider');
     this.slider.addEventListener('input', () => { player.pause(); player.seek(this.start + this.slider.value * this.span); });
