@@ -150,6 +150,110 @@ CASES = {
         "InputError",
         "postural: reference: wanted shape (19,), given shape (3,)",
     ),
+    "kinematics of a batch": (
+        "jaxdyn.frame_pose(M, jax.vmap(lambda q: jaxdyn.forward_kinematics(M, q))(jnp.zeros((3, M.nq))), 'trunk')",
+        "InputError",
+        "kin.rotation: wanted shape (13, 3, 3), given shape (3, 13, 3, 3). Batches go through jax.vmap",
+    ),
+    "kinematics of another robot": (
+        "jaxdyn.center_of_mass(jaxdyn.load('pendulum'), K)",
+        "InputError",
+        "kin.rotation: wanted shape (1, 3, 3), given shape (13, 3, 3). Are they those of another robot?",
+    ),
+    "twist of five": (
+        "jaxdyn.body_regressor(jnp.zeros(5), jnp.zeros(6))",
+        "InputError",
+        "twist: wanted shape (..., 6)",
+    ),
+    "negative stiffness": (
+        "jaxdyn.Coulomb(-1.0, 1.0)",
+        "InputError",
+        "stiffness: wanted a number that is not negative",
+    ),
+    "negative damping": ("jaxdyn.Brush(1.0, -1.0)", "InputError", "damping: wanted a number that is not negative"),
+    "negative friction": (
+        "jaxdyn.SmoothCoulomb(1.0, 1.0, friction=-0.5)",
+        "InputError",
+        "friction: wanted a number that is not negative, given -0.5",
+    ),
+    "no smoothing": (
+        "jaxdyn.SmoothCoulomb(1.0, 1.0, smoothing=0.0)",
+        "InputError",
+        "smoothing: wanted a positive number",
+    ),
+    "negative constraint": (
+        "jaxdyn.FixedPoint('tip', jnp.zeros(3), stiffness=-1.0)",
+        "InputError",
+        "stiffness: wanted a number that is not negative",
+    ),
+    "frame that is no pose": (
+        "jaxdyn.FixedFrame('tip', jnp.eye(4))",
+        "InputError",
+        "wanted an SE3(rotation, translation)",
+    ),
+    "cutoffs": ("jaxdyn.ButterworthLowPassFilter(2, jnp.ones(2), 0.01)", "InputError", "cutoff: wanted shape ()"),
+    "memory of another filter": (
+        "F.step(jnp.zeros((3, 2, 3)), jnp.zeros(3))",
+        "InputError",
+        "memory: wanted shape (2, 2, ...)",
+    ),
+    "signal without time": ("F.run(F.reset(jnp.zeros(3)), 1.0)", "InputError", "signal: wanted shape (time, *(3,))"),
+    "states without names": (
+        "jaxdyn.MultiStateWeightProvider([[1.0]], 1.0, 0.1)",
+        "InputError",
+        "states: wanted a mapping",
+    ),
+    "time that runs backwards": (
+        "jaxdyn.MultiStateWeightProvider({'a': [1.0]}, 1.0, -0.1)",
+        "InputError",
+        "sampling_time: wanted a positive time",
+    ),
+    "integer state": (
+        "jaxdyn.rollout(L, jaxdyn.LieEuler(), jnp.zeros(2, int), jnp.ones(1), 0.1, 3)",
+        "InputError",
+        "x: wanted floating-point numbers, given dtype int32",
+    ),
+    "integer input": (
+        "L(jnp.zeros(2), jnp.asarray([1]))",
+        "InputError",
+        "u: wanted floating-point numbers, given dtype int32",
+    ),
+    "rotation of four": (
+        "jaxdyn.SO3Dynamics()(jnp.eye(4), jnp.zeros(3))",
+        "InputError",
+        "x: wanted a rotation matrix (3, 3)",
+    ),
+    "joints that are no number": (
+        "jaxdyn.FloatingBaseVelocityKinematics(2.0)",
+        "InputError",
+        "n: wanted the number of joints",
+    ),
+    "vector as an input": (
+        "jaxdyn.FloatingBaseVelocityKinematics(2)(jaxdyn.PoseState(jnp.zeros(3), jnp.eye(3), jnp.zeros(2)), jnp.zeros(8))",
+        "InputError",
+        "u: wanted a VelocityInput, given a ArrayImpl",
+    ),
+    "vector as a state": (
+        "jaxdyn.FloatingBaseAccelerationKinematics(2)(jnp.zeros(16), None)",
+        "InputError",
+        "x: wanted a state with twist, joint_velocity",
+    ),
+    "mass of nothing": ("jaxdyn.CentroidalDynamics(0.0)", "InputError", "mass: wanted a positive mass"),
+    "external wrench of five": (
+        "jaxdyn.CentroidalInput(jnp.zeros((2, 3)), jnp.zeros((2, 3)), jnp.zeros(5))",
+        "InputError",
+        "wrench: wanted shape (..., 6)",
+    ),
+    "centroidal state as a vector": (
+        "jaxdyn.CentroidalDynamics()(jnp.zeros(9), None)",
+        "InputError",
+        "x: wanted a CentroidalState",
+    ),
+    "corners of one contact": (
+        "jaxdyn.corner_points(E, jnp.zeros((4, 3)))",
+        "InputError",
+        "corners: wanted shape (c, m, 3) and as many poses",
+    ),
     "no reference": (
         "jaxdyn.tasks.DampingTask().reset()",
         "NotDefinedError",
@@ -167,6 +271,8 @@ from jaxdyn import so3
 M = jaxdyn.load("quadruped", root="floating")
 K = jaxdyn.forward_kinematics(M, jaxdyn.neutral(M), jnp.zeros(M.nv), jnp.zeros(M.nv))
 E = jaxdyn.SE3.identity()
+F = jaxdyn.ButterworthLowPassFilter(2, 5.0, 0.01)
+L = jaxdyn.LinearTimeInvariantSystem([[0.0, 1.0], [0.0, 0.0]], [[0.0], [1.0]])
 
 
 def caught(call):

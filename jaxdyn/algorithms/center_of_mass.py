@@ -9,7 +9,7 @@ from jaxdyn.algorithms.coupled import check_kinematics, through_followers
 from jaxdyn.algorithms.jacobians import axis_rates, bias_accelerations
 from jaxdyn.algorithms.kinematics import Kinematics, needed
 from jaxdyn.math.so3 import cross, rotate
-from jaxdyn.model.model import Model, check_model
+from jaxdyn.model.model import Model
 
 
 def body_centers(model: Model, kin: Kinematics) -> Float[Array, "bodies 3"]:
@@ -29,8 +29,7 @@ def _divided(x: Array, mass: Array) -> Array:
 
 def center_of_mass(model: Model, kin: Kinematics) -> Float[Array, "3"]:
     """Centre of mass in the world, m. (3,) A robot without mass: the first body's origin."""
-    check_model(model)
-    check_kinematics(kin)
+    check_kinematics(model, kin)
     offset = body_centers(model, kin) - kin.origin[None]
     return kin.origin + per_mass(model, jnp.sum(model.inertia.mass[:, None] * offset, axis=0))
 
@@ -74,8 +73,7 @@ def com_velocity(model: Model, kin: Kinematics) -> Float[Array, "3"]:
 
     **Raises:** `InputError` if `kin` was made without velocities.
     """
-    check_model(model)
-    check_kinematics(kin)
+    check_kinematics(model, kin)
     return per_mass(model, jnp.sum(model.inertia.mass[:, None] * center_velocities(model, kin), axis=0))
 
 
@@ -84,8 +82,7 @@ def com_acceleration(model: Model, kin: Kinematics) -> Float[Array, "3"]:
 
     **Raises:** `InputError` if `kin` was made without accelerations.
     """
-    check_model(model)
-    check_kinematics(kin)
+    check_kinematics(model, kin)
     return _mean(model, kin, needed(kin.acceleration, "accelerations", "v, a"))
 
 

@@ -29,7 +29,7 @@ from jaxdyn.math.so3 import cross, rotate, rotate_back
 from jaxdyn.math.stacked import Stack, join, total, widen, widest
 from jaxdyn.math.stacked import cross as stacked_cross
 from jaxdyn.math.stacked import force_cross as stacked_force_cross
-from jaxdyn.model.model import Model, check_model
+from jaxdyn.model.model import Model
 from jaxdyn.model.schedule import schedule
 from jaxdyn.model.tree import Tree
 
@@ -41,8 +41,7 @@ def centroidal_momentum(model: Model, kin: Kinematics) -> Float[Array, "6"]:
 
     Source: Orin, Goswami and Lee, Centroidal dynamics of a humanoid robot, 2013.
     """
-    check_model(model)
-    check_kinematics(kin)
+    check_kinematics(model, kin)
     w = needed(kin.twist, "velocities", "v")[:, 3:]
     linear = model.inertia.mass[:, None] * center_velocities(model, kin)
     return _about_com(model, kin, linear, _turned(model, kin, w))

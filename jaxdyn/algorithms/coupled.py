@@ -27,15 +27,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def check_kinematics(kin: Any) -> None:
-    """Refuses what are no `Kinematics`, such as a configuration.
+def check_kinematics(model: Model, kin: Any) -> None:
+    """Refuses what is no robot, and what are no `Kinematics` of it, such as a configuration, or those of a batch.
 
     **Raises:** `InputError`.
     """
+    check_model(model)
     if not (hasattr(kin, "axes") and hasattr(kin, "origin")):
         raise InputError(
             f"kin: wanted Kinematics, as forward_kinematics(model, q, ...) makes them, given a {type(kin).__name__}."
         )
+    shape, wanted = jnp.shape(kin.rotation), (model.n_bodies, 3, 3)
+    if shape != wanted:
+        batch = " Batches go through jax.vmap." if shape[-3:] == wanted else " Are they those of another robot?"
+        raise InputError(f"kin.rotation: wanted shape {wanted}, given shape {shape}.{batch}")
 
 
 def through_followers(
@@ -55,9 +60,10 @@ def through_followers(
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             model: Any = args[0] if args else kwargs.get("model")
-            check_model(model)
-            if takes_kin:
-                check_kinematics(args[1] if len(args) > 1 else kwargs.get("kin"))
+            if not takes_kin:
+                check_model(model)
+            else:
+                check_kinematics(model, args[1] if len(args) > 1 else kwargs.get("kin"))
             if not model.tree.followers:
                 return function(*args, **kwargs)
             given = signature.bind(*args, **kwargs).arguments

@@ -126,7 +126,7 @@ def frame_pose(model: Model, kin: Kinematics, frame: str | int) -> SE3:
     **Raises:** `UnknownNameError`.
     """
     index, body = frame_index(model, frame)
-    check_kinematics(kin)
+    check_kinematics(model, kin)
     placement = SE3(model.frame_placement.rotation[index], model.frame_placement.translation[index])
     return placement if body < 0 else body_pose(model, kin, body) @ placement
 
@@ -138,7 +138,7 @@ def frame_velocity(
 
     **Raises:** `UnknownNameError`; `InputError` if `kin` was made without velocities.
     """
-    check_kinematics(kin)
+    check_kinematics(model, kin)
     twists = needed(kin.twist, "velocities", "v")
     _, body = frame_index(model, frame)
     pose = frame_pose(model, kin, frame)
@@ -167,7 +167,7 @@ def frame_acceleration(
     """
     if kind not in ("rate", "spatial", "classical"):
         raise InputError(f"kind: wanted 'rate', 'spatial' or 'classical', given {kind!r}.")
-    check_kinematics(kin)
+    check_kinematics(model, kin)
     accelerations = needed(kin.acceleration, "accelerations", "v, a")
     if kind == "rate" or frame_index(model, frame)[1] < 0:
         return acceleration_from_bodies(model, kin, frame, accelerations, representation)

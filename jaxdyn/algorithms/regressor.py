@@ -21,6 +21,7 @@ from jaxdyn.algorithms.kinematics import (
     needed,
 )
 from jaxdyn.errors import FloatLike
+from jaxdyn.math.arguments import checked
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.so3 import cross, hat, rotate_back
 from jaxdyn.math.spatial import Representation, convert_acceleration, convert_twist
@@ -44,6 +45,7 @@ def _times_inertia(w: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 6"]:
     return jnp.stack([jnp.stack(row, -1) for row in rows], -2)
 
 
+@checked
 def body_regressor(
     twist: Float[Array, "*batch 6"], acceleration: Float[Array, "*batch 6"]
 ) -> Float[Array, "*batch 6 10"]:
@@ -77,7 +79,7 @@ def frame_regressor(model: Model, kin: Kinematics, frame: str | int) -> Float[Ar
 
     **Raises:** `UnknownNameError`; `InputError` if `kin` was made without accelerations.
     """
-    check_kinematics(kin)
+    check_kinematics(model, kin)
     accelerations = needed(kin.acceleration, "accelerations", "v, a")
     pose = frame_pose(model, kin, frame)
     twist = frame_velocity(model, kin, frame)

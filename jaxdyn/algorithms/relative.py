@@ -82,7 +82,7 @@ def relative_acceleration(
 
     **Raises:** `UnknownNameError`; `InputError` if `kin` was made without accelerations.
     """
-    check_kinematics(kin)
+    check_kinematics(model, kin)
     accelerations = needed(kin.acceleration, "accelerations", "v, a")
     return _acceleration(model, kin, frame, reference, accelerations, representation)
 

@@ -17,7 +17,7 @@ from jaxdyn.errors import FloatLike, InputError, check_shape
 from jaxdyn.math.so3 import cross, rotate_back
 from jaxdyn.math.spatial import Representation, check_representation
 from jaxdyn.model.followers import free_model, projection
-from jaxdyn.model.model import Model, check_model
+from jaxdyn.model.model import Model
 from jaxdyn.model.tree import Tree
 
 
@@ -59,7 +59,7 @@ def sparse_rotational_jacobian(model: Model, kin: Kinematics, frame: str | int) 
     **Raises:** `UnknownNameError`.
     """
     idx = _support(model, frame)
-    check_kinematics(kin)
+    check_kinematics(model, kin)
     return _made(model, idx, kin.axes[_array(idx), 3:])
 
 
@@ -99,7 +99,7 @@ def sparse_rotational_jacobian_dot(model: Model, kin: Kinematics, frame: str | i
     **Raises:** `UnknownNameError`; `InputError` if `kin` was made without velocities.
     """
     idx = _support(model, frame)
-    check_kinematics(kin)
+    check_kinematics(model, kin)
     needed(kin.twist, "velocities", "v")
     if not idx:
         return _made(model, idx, kin.axes[:0, 3:])
@@ -115,8 +115,7 @@ def sparse_body_jacobian(
 
     **Raises:** `InputError`.
     """
-    check_model(model)
-    check_kinematics(kin)
+    check_kinematics(model, kin)
     point = check_shape("point", point, (3,), dtype=kin.origin.dtype)
     body = jnp.asarray(body)
     if body.ndim or not jnp.issubdtype(body.dtype, jnp.integer):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.errors import FloatLike, InputError, as_float_array
+from jaxdyn.errors import FloatLike, InputError, as_float_array, is_concrete
 from jaxdyn.model import Model
 
 if TYPE_CHECKING:
@@ -66,6 +66,19 @@ def _integers_to_floats(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_integers_to_floats(item) for item in value]
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def check_sign(name: str, value: Any, *, positive: bool = False) -> None:
+    """Refuses negative numbers, with `positive` zero too, where they can be read now: tracers pass, and what a solver or a
+    gradient step makes by replacing leaves.
+
+    **Raises:** `InputError`.
+    """
+    if isinstance(value, jax.Array) and is_concrete(value):
+        numbers = np.asarray(value)
+        if np.any(numbers <= 0) if positive else np.any(numbers < 0):
+            wanted = "a positive number" if positive else "a number that is not negative"
+            raise InputError(f"{name}: wanted {wanted}, given {numbers}.")
 
 
 def leaf_ranks(tree: Any) -> list[int | None]:

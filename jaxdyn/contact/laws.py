@@ -26,6 +26,7 @@ is wrong however short the step. Choose `smoothing` not below half the impact sp
 from __future__ import annotations
 
 import abc
+import dataclasses
 from typing import ClassVar
 
 import equinox as eqx
@@ -33,7 +34,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxdyn.contact.fields import Scalar, parameter
+from jaxdyn.contact.fields import Scalar, check_sign, parameter
 from jaxdyn.errors import FloatLike
 from jaxdyn.math.stacked import dot
 
@@ -54,11 +55,19 @@ class Nodes(eqx.Module):
     normal: Float[Array, "n 3 #batch"]
 
 
+# constants that others are divided by
+_DIVISORS = ("slip_velocity", "smoothing", "exponent")
+
+
 class TractionLaw(eqx.Module):
     """A law of contact for points. When `traction` is called, its constants have the shape (n, batch) as well."""
 
     #: whether each point has an anchor that slides, see `StickSlip`
     slides: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            check_sign(field.name, getattr(self, field.name), positive=field.name in _DIVISORS)
 
     @abc.abstractmethod
     def traction(self, nodes: Nodes) -> Float[Array, "n 3 #batch"]:

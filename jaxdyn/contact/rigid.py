@@ -28,6 +28,7 @@ from jaxdyn.algorithms.sparse_kinematics import (
     sparse_point_jacobian,
     sparse_relative_jacobian,
 )
+from jaxdyn.contact.fields import check_sign
 from jaxdyn.errors import FloatLike, InputError, as_float_array
 from jaxdyn.math import se3
 from jaxdyn.math.se3 import SE3
@@ -66,6 +67,8 @@ def _gain(name: str, value: FloatLike, dtype) -> Array:
     gain = as_float_array(name, value, dtype)
     if gain.ndim:
         raise InputError(f"{name}: wanted one number, given shape {gain.shape}.")
+    if name in ("stiffness", "damping"):
+        check_sign(name, gain)
     return gain
 
 

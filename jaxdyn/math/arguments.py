@@ -5,6 +5,7 @@ The core shape is that of the annotation, which says it once: `Float[Array, "*ba
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
@@ -24,8 +25,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     **Raises:** `InputError` with the name of the argument, the wanted and the given shape.
     """
-    cores = _cores({name: p.annotation for name, p in inspect.signature(function).parameters.items()})
-    order = tuple(inspect.signature(function).parameters)
+    parameters = inspect.signature(function).parameters
+    cores = _cores({name: parameter.annotation for name, parameter in parameters.items()})
+    order = tuple(parameters)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -43,7 +45,11 @@ def _cores(annotations: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """The fixed axes at the end of each annotated array."""
     found = {}
     for name, annotation in annotations.items():
-        text = getattr(annotation, "dim_str", None)
+        if isinstance(annotation, str):  # of a module with postponed evaluation
+            quoted = re.fullmatch(r"""Float\[Array, ["']([^"']*)["']\]""", annotation)
+            text = quoted and quoted.group(1)
+        else:
+            text = getattr(annotation, "dim_str", None)
         if text is not None:
             found[name] = tuple(int(part) for part in text.split() if part.isdigit())
     return found

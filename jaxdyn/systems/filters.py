@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.errors import FloatLike, InputError, as_float_array, is_concrete, unknown_name
+from jaxdyn.errors import FloatLike, InputError, as_float_array, check_shape, is_concrete, unknown_name
 from jaxdyn.systems.linear import FirstOrderSmoother
 
 
@@ -38,8 +38,8 @@ class ButterworthLowPassFilter(eqx.Module):
         if not isinstance(order, int) or isinstance(order, bool) or order < 1:
             raise InputError(f"order: wanted a whole number from 1 on, given {order!r}.")
         self.order, self.prewarping = order, prewarping
-        self.cutoff = as_float_array("cutoff", cutoff)
-        self.sampling_time = as_float_array("sampling_time", sampling_time, self.cutoff.dtype)
+        self.cutoff = check_shape("cutoff", cutoff, ())
+        self.sampling_time = check_shape("sampling_time", sampling_time, (), dtype=self.cutoff.dtype)
         if is_concrete(self.cutoff) and is_concrete(self.sampling_time):
             if not float(self.sampling_time) > 0:
                 raise InputError(f"sampling_time: wanted a positive time, given {self.sampling_time}.")
@@ -78,6 +78,12 @@ class ButterworthLowPassFilter(eqx.Module):
         value = as_float_array("value", value, self.cutoff.dtype)
         return jnp.broadcast_to(value, (self.order, 2, *value.shape))
 
+    def _check(self, memory: Array) -> None:
+        if jnp.shape(memory)[:2] != (self.order, 2):
+            raise InputError(
+                f"memory: wanted shape ({self.order}, 2, ...), as reset makes it, given {jnp.shape(memory)}."
+            )
+
     def step(
         self, memory: Float[Array, "taps 2 *shape"], u: FloatLike
     ) -> tuple[Float[Array, "taps 2 *shape"], Float[Array, "*shape"]]:
@@ -85,6 +91,7 @@ class ButterworthLowPassFilter(eqx.Module):
 
         **Raises:** `InputError` if `u` has another shape than what the memory was made for.
         """
+        self._check(memory)
         u = as_float_array("u", u, memory.dtype)
         if u.shape != memory.shape[2:]:
             raise InputError(f"u: wanted shape {memory.shape[2:]}, as the filter was reset with, given {u.shape}.")
@@ -97,7 +104,10 @@ class ButterworthLowPassFilter(eqx.Module):
         self, memory: Float[Array, "taps 2 *shape"], signal: FloatLike
     ) -> tuple[Float[Array, "taps 2 *shape"], Float[Array, "time *shape"]]:
         """The memory at the end and the outputs, of a signal (time, ...)."""
+        self._check(memory)
         signal = as_float_array("signal", signal, memory.dtype)
+        if signal.shape[1:] != memory.shape[2:] or not signal.ndim:
+            raise InputError(f"signal: wanted shape (time, *{memory.shape[2:]}), given shape {signal.shape}.")
         return jax.lax.scan(lambda memory, u: self.step(memory, u), memory, signal)
 
 
@@ -116,6 +126,8 @@ class MultiStateWeightProvider(eqx.Module):
     sampling_time: Float[Array, ""]
 
     def __init__(self, states: Mapping[str, FloatLike], settling_time: FloatLike, sampling_time: FloatLike) -> None:
+        if not isinstance(states, Mapping):
+            raise InputError(f"states: wanted a mapping from names to weights, given a {type(states).__name__}.")
         if not states:
             raise InputError("states: wanted at least one named vector of weights, given none.")
         vectors = {name: as_float_array(f"states[{name!r}]", value) for name, value in states.items()}
@@ -125,7 +137,9 @@ class MultiStateWeightProvider(eqx.Module):
         self.names = tuple(vectors)
         self.weights = jnp.stack(list(vectors.values()))
         self.smoother = FirstOrderSmoother(settling_time)
-        self.sampling_time = as_float_array("sampling_time", sampling_time, self.weights.dtype)
+        self.sampling_time = check_shape("sampling_time", sampling_time, (), dtype=self.weights.dtype)
+        if is_concrete(self.sampling_time) and not float(self.sampling_time) > 0:
+            raise InputError(f"sampling_time: wanted a positive time, given {self.sampling_time}.")
 
     def start(self, name: str | None = None) -> Float[Array, " n"]:
         """The weights of a state, reached at once; of the first one without a name.
@@ -140,6 +154,7 @@ class MultiStateWeightProvider(eqx.Module):
 
         **Raises:** `UnknownNameError`.
         """
+        weights = check_shape("weights", weights, self.weights.shape[1:], dtype=self.weights.dtype)
         return weights + self.sampling_time * self.smoother(weights, self.weights[self._index(name)])
 
     def _index(self, name: str) -> int:

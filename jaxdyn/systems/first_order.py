@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.errors import FloatLike, InputError
+from jaxdyn.errors import FloatLike, InputError, as_float_array
 
 
 class FirstOrderSystem(eqx.Module):
@@ -67,6 +67,7 @@ class VectorSystem(FirstOrderSystem):
         leaves, structure = jax.tree.flatten(x)
         parts, at = [], 0
         for leaf in leaves:
+            leaf = as_float_array("x", leaf)  # an integer state would stay one, and lose what is added to it
             parts.append(leaf + tangent[at : at + leaf.size].reshape(leaf.shape))
             at += leaf.size
         return structure.unflatten(parts)
@@ -119,7 +120,15 @@ def implicit_step(system: FirstOrderSystem, x: Any, u: Any, t: Array, dt: Array)
     return system.move(x, jnp.linalg.solve(matrix, dt * rate))
 
 
-def check_vector(name: str, value: Array, size: int, meaning: str) -> None:
-    """Raises `InputError` unless `value` has shape (size,)."""
-    if value.shape != (size,):
-        raise InputError(f"{name}: wanted shape ({size},), {meaning}; given shape {value.shape}.")
+def check_vector(name: str, value: FloatLike, size: int, meaning: str) -> Array:
+    """`value` as a floating array (size,). Raises `InputError` for another shape or dtype."""
+    array = as_float_array(name, value)
+    if array.shape != (size,):
+        raise InputError(f"{name}: wanted shape ({size},), {meaning}; given shape {array.shape}.")
+    return array
+
+
+def check_type(name: str, value: Any, kind: type) -> None:
+    """Raises `InputError` unless `value` is of a class."""
+    if not isinstance(value, kind):
+        raise InputError(f"{name}: wanted a {kind.__name__}, given a {type(value).__name__}.")

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from jaxdyn.contact.fields import parameter
 from jaxdyn.errors import FloatLike, InputError
 from jaxdyn.math import so3
-from jaxdyn.systems.first_order import FirstOrderSystem, check_vector
+from jaxdyn.systems.first_order import FirstOrderSystem, check_type, check_vector
 from jaxdyn.systems.floating_base import turned
 from jaxdyn.systems.system import State, StateDerivative, System, check_leaves
 
@@ -51,6 +51,11 @@ class AccelerationInput(eqx.Module):
     joint_acceleration: Float[Array, "... n"] = parameter("joint_acceleration", (None,))
 
 
+def _check_count(name: str, n: Any) -> None:
+    if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+        raise InputError(f"{name}: wanted the number of joints, given {n!r}.")
+
+
 def _left_rate(u: Array, omega: Array) -> Array:
     """Rate of u in R = Exp(u) R_0, omega in world axes (Hairer, Lubich and Wanner, Geometric Numerical Integration, III.4)."""
     once = so3.cross(u, omega)
@@ -69,6 +74,9 @@ class FloatingBaseVelocityKinematics(FirstOrderSystem):
 
     n: int = eqx.field(static=True)
 
+    def __check_init__(self) -> None:
+        _check_count("n", self.n)
+
     def __call__(self, x: PoseState, u: VelocityInput | None, t: FloatLike = 0.0) -> PoseDerivative:
         rate = self.rate(x, u, t)
         return PoseDerivative(rate[:3], _spin(x.rotation, rate[3:6]), rate[6:])
@@ -76,6 +84,7 @@ class FloatingBaseVelocityKinematics(FirstOrderSystem):
     def rate(self, x: PoseState, u: VelocityInput | None, t: FloatLike = 0.0) -> Float[Array, " m"]:
         check_leaves(x, {"position": (3,), "rotation": (3, 3), "joint_position": (self.n,)})
         u = self.default_input if u is None else u
+        check_type("u", u, VelocityInput)
         check_vector("joint_velocity", u.joint_velocity, self.n, "one entry per joint")
         return jnp.concatenate([u.twist, u.joint_velocity]).astype(x.position.dtype)
 
@@ -106,6 +115,9 @@ class FloatingBaseAccelerationKinematics(System):
 
     n_joints: int = eqx.field(static=True)
 
+    def __check_init__(self) -> None:
+        _check_count("n_joints", self.n_joints)
+
     @property
     def n(self) -> int:
         """Number of joints."""
@@ -121,8 +133,7 @@ class FloatingBaseAccelerationKinematics(System):
         check_leaves(x, shapes)
         if u is None:
             return jnp.zeros(6 + n, x.twist.dtype)
-        if not isinstance(u, AccelerationInput):
-            raise InputError(f"u: wanted an AccelerationInput, given {type(u).__name__}.")
+        check_type("u", u, AccelerationInput)
         check_vector("joint_acceleration", u.joint_acceleration, n, "one entry per joint")
         return jnp.concatenate([u.twist_rate, u.joint_acceleration]).astype(x.twist.dtype)
 
@@ -153,8 +164,9 @@ class SO3Dynamics(FirstOrderSystem):
 
     def rate(self, x: Float[Array, "3 3"], u: Any, t: FloatLike = 0.0) -> Float[Array, "3"]:
         u = self.default_input if u is None else u
-        check_vector("u", u, 3, "an angular velocity")
-        return u.astype(x.dtype)
+        if jnp.shape(x) != (3, 3):
+            raise InputError(f"x: wanted a rotation matrix (3, 3), given shape {jnp.shape(x)}.")
+        return check_vector("u", u, 3, "an angular velocity").astype(x.dtype)
 
     def move(self, x: Float[Array, "3 3"], tangent: Float[Array, "3"]) -> Float[Array, "3 3"]:
         return turned(x, tangent)

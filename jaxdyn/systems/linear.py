@@ -32,8 +32,8 @@ class LinearTimeInvariantSystem(VectorSystem):
 
     def __call__(self, x: Float[Array, " n"], u: Any = None, t: FloatLike = 0.0) -> Float[Array, " n"]:
         u = self.default_input if u is None else u
-        check_vector("x", x, self.A.shape[-1], "one entry per column of A")
-        check_vector("u", u, self.B.shape[-1], "one entry per column of B")
+        x = check_vector("x", x, self.A.shape[-1], "one entry per column of A")
+        u = check_vector("u", u, self.B.shape[-1], "one entry per column of B")
         return jnp.matmul(self.A, x, precision="highest") + jnp.matmul(self.B, u, precision="highest")
 
     @property
@@ -54,9 +54,10 @@ class FirstOrderSmoother(VectorSystem):
             raise InputError(f"settling_time: wanted a positive time, given {self.settling_time}.")
 
     def __call__(self, x: Float[Array, " n"], u: Any, t: FloatLike = 0.0) -> Float[Array, " n"]:
+        x = check_vector("x", x, jnp.size(x), "a vector")
         if u is None:
             return jnp.zeros_like(x)
-        check_vector("u", u, x.size, "as the state has")
+        u = check_vector("u", u, x.size, "as the state has")
         return 3.0 / self.settling_time * (u - x)
 
     @property

@@ -301,6 +301,11 @@ def check_leaves(x: Any, expected: dict[str, tuple[int, ...]]) -> None:
     """Raises `InputError` if a leaf of the state has another shape than that of one robot, or another dtype than the
     first."""
     first = next(iter(expected))
+    missing = [name for name in expected if not hasattr(x, name)]
+    if missing:
+        raise InputError(
+            f"x: wanted a state with {', '.join(expected)}; given a {type(x).__name__} without {', '.join(missing)}."
+        )
     for name, shape in expected.items():
         leaf = getattr(x, name)
         if leaf.shape != shape:
