@@ -63,7 +63,17 @@ def robot(name):
 def dynamics(model, q, v, tau):
     kin = alg.forward_kinematics(model, q, v)
     poses = [alg.frame_pose(model, kin, name) for name in model.frame_names]
-    return alg.crba(model, q), alg.nonlinear_effects(model, q, v), alg.aba(model, q, v, tau - model.damping * v), poses
+    whole = {
+        "jacobian": jnp.stack([alg.frame_jacobian(model, kin, name) for name in model.body_names]),
+        "com": alg.center_of_mass(model, kin),
+        "momentum": alg.centroidal_momentum(model, kin),
+        "subtree_com": alg.subtree_centers_of_mass(model, kin),
+        "subtree_velocity": alg.subtree_com_velocities(model, kin),
+        "kinetic": alg.kinetic_energy(model, q, v),
+        "potential": alg.potential_energy(model, q),
+    }
+    torques = alg.aba(model, q, v, tau - model.damping * v)
+    return alg.crba(model, q), alg.nonlinear_effects(model, q, v), torques, poses, whole
 
 
 def theirs(there, ours, qpos, qvel, tau):
@@ -101,7 +111,7 @@ def test_mass_matrix_bias_acceleration_and_poses_are_those_of_mujoco(name):
         np.testing.assert_allclose(back[0], q, atol=1e-14)
         np.testing.assert_allclose(back[1], v, atol=1e-13)
         mass, bias, acceleration, data = theirs(there, ours, qpos, qvel, tau)
-        ours_mass, ours_bias, ours_acceleration, poses = dynamics(ours, q, v, tau)
+        ours_mass, ours_bias, ours_acceleration, poses, whole = dynamics(ours, q, v, tau)
         np.testing.assert_allclose(ours_mass, mass, atol=1e-10)
         np.testing.assert_allclose(ours_bias, bias, atol=1e-9)
         np.testing.assert_allclose(ours_acceleration, acceleration, atol=1e-7 * (1 + np.abs(acceleration).max()))
@@ -111,6 +121,41 @@ def test_mass_matrix_bias_acceleration_and_poses_are_those_of_mujoco(name):
             elif mujoco.mj_name2id(there, mujoco.mjtObj.mjOBJ_SITE, frame) >= 0:
                 np.testing.assert_allclose(pose.translation, data.site(frame).xpos, atol=1e-10, err_msg=frame)
                 np.testing.assert_allclose(pose.rotation.reshape(-1), data.site(frame).xmat, atol=1e-10)
+        for part, value in theirs_of_the_whole(there, ours, data, qpos).items():
+            which, value = value if isinstance(value, tuple) else (..., value)
+            mine = np.asarray(whole[part])[which]
+            np.testing.assert_allclose(mine, value, atol=1e-9 * (1 + np.abs(value).max()), err_msg=part)
+
+
+def theirs_of_the_whole(there, ours, data, qpos):
+    """Jacobians, centres of mass, momentum and energies of MuJoCo in our order and coordinates; those of the world
+    are those of the robot, since nothing else has a mass."""
+    turn = np.eye(there.nv)
+    for j in np.flatnonzero(there.jnt_type == 0):
+        q, v = there.jnt_qposadr[j], there.jnt_dofadr[j]
+        turn[v : v + 3, v : v + 3] = np.asarray(so3.from_quaternion(jnp.asarray(qpos[q + 3 : q + 7])))
+    mujoco.mj_subtreeVel(there, data)
+    bodies = [mujoco.mj_name2id(there, mujoco.mjtObj.mjOBJ_BODY, name) for name in ours.body_names]
+    # a body with several joints is several of ours, of which the last alone has its name
+    known = [i for i, body in enumerate(bodies) if body >= 0]
+    assert known
+    jacobians = np.zeros((len(known), 6, there.nv))
+    for rows, i in zip(jacobians, known, strict=True):
+        mujoco.mj_jacBody(there, data, rows[:3], rows[3:], bodies[i])
+    named = [bodies[i] for i in known]
+    result = {
+        "jacobian": (known, jacobians @ turn),
+        "subtree_com": (known, data.subtree_com[named]),
+        "subtree_velocity": (known, data.subtree_linvel[named]),
+    }
+    moving = there.body_mass[1:].sum()
+    assert np.isclose(moving, there.body_subtreemass[0])
+    result["com"] = data.subtree_com[0]
+    result["momentum"] = np.concatenate([moving * data.subtree_linvel[0], data.subtree_angmom[0]])
+    mujoco.mj_energyVel(there, data)
+    result["kinetic"] = data.energy[1]
+    result["potential"] = -there.body_mass[1:] @ data.xipos[1:] @ there.opt.gravity
+    return result
 
 
 def test_the_parts_of_a_body_become_leaves_frames_and_shapes():
