@@ -92,6 +92,3 @@ def random_state(model, rng, dtype=jnp.float64):
 
 def assert_tree_close(actual, expected, tolerance):
     jax.tree.map(lambda a, b: assert_close(a, b, tolerance), actual, expected)
-
-
-close, tree_close = assert_close, assert_tree_close

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from floating_base_data import tree_close
+from floating_base_data import assert_tree_close
 
 from jaxdyn.contact import (
     Brush,
@@ -182,10 +182,10 @@ def test_batches_equal_single_rollouts_and_stages_of_other_integrators_work():
     result = batch_rollout(system, EULER, states, None, 1e-4, 50)
     for i, friction in enumerate(frictions):
         alone = rollout(AnchoredDynamics(point(stick_slip(friction), jnp.asarray(0.0))), EULER, x, None, 1e-4, 50)
-        tree_close(jax.tree.map(lambda a, i=i: a[i], result.trajectory.final), alone.final, 1e-11)
+        assert_tree_close(jax.tree.map(lambda a, i=i: a[i], result.trajectory.final), alone.final, 1e-11)
     plain = point(stick_slip(), jnp.asarray(0.0))
     derivative = AnchoredDynamics(plain)(x, None)
-    tree_close(derivative.robot, plain(x.robot, None), 1e-14)
+    assert_tree_close(derivative.robot, plain(x.robot, None), 1e-14)
     assert not any(np.asarray(a).any() for a in jax.tree.leaves(derivative.anchors))
     after = step(AnchoredDynamics(plain), EmbeddedRK4(), x, Input(jnp.zeros(0), plain.contacts), 1e-4)
     assert jax.tree.structure(after) == jax.tree.structure(x)
@@ -202,7 +202,7 @@ def end_of_slide(friction, stop_gradient=False):
 def test_single_precision_stays_single():
     single, double = (end_of_slide(jnp.asarray(0.5, dtype)) for dtype in (jnp.float32, jnp.float64))
     assert {leaf.dtype for leaf in jax.tree.leaves(single)} == {jnp.dtype("float32")}
-    tree_close(single.robot.position, double.robot.position, 1e-4)
+    assert_tree_close(single.robot.position, double.robot.position, 1e-4)
 
 
 @pytest.mark.slow

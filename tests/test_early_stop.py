@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from evaluations import quick_jit
-from floating_base_data import tree_close
+from floating_base_data import assert_tree_close
 
 from jaxdyn.errors import InputError, Status
 from jaxdyn.model import load
@@ -60,12 +60,12 @@ def test_each_lane_is_frozen_where_it_stopped(swings, free):
     )(x)
     assert path.stopped.tolist() == [True, True, True, False]
     assert path.status.tolist() == [Status.OK] * 4
-    tree_close(jax.tree.map(lambda a: a[0], path.final), jax.tree.map(lambda a: a[0], x), 0)
+    assert_tree_close(jax.tree.map(lambda a: a[0], path.final), jax.tree.map(lambda a: a[0], x), 0)
     assert path.steps[0] == 0 and not path.active[0].any()
     for i in (1, 2, 3):
         n, state = first_below(free, i)
         assert path.steps[i] == n
-        tree_close(jax.tree.map(lambda a, i=i: a[i], path.final), state, 1e-14)
+        assert_tree_close(jax.tree.map(lambda a, i=i: a[i], path.final), state, 1e-14)
         # saved states are those of the free motion while the lane moves, and then the last one
         moving = [5 * (k + 1) <= n for k in range(8)]
         assert path.active[i].tolist() == moving
@@ -80,14 +80,14 @@ def test_one_robot_and_a_batch_stop_alike_and_the_batch_ends_with_the_last(swing
     n, state = first_below(free, 2)
     alone = rollout(system, EULER, jax.tree.map(lambda a: a[2], x), None, 1e-2, 40, stop=below, save_every=None)
     assert alone.stopped and alone.steps == n and alone.active is None
-    tree_close(alone.final, state, 1e-14)
+    assert_tree_close(alone.final, state, 1e-14)
     three = jax.tree.map(lambda a: a[:3], x)
     result = batch_rollout(system, EULER, three, None, 1e-2, 400, stop=below, save_every=10, chunk=10)
     assert result.status is Status.OK
     assert result.steps == -(-n // 10) * 10 == result.trajectory.state.joint_position.shape[1] * 10
     assert result.trajectory.steps.tolist() == [0, first_below(free, 1)[0], n]
     assert result.trajectory.stopped.all() and result.trajectory.active.shape == (3, result.steps // 10)
-    tree_close(jax.tree.map(lambda a: a[2], result.trajectory.final), state, 1e-14)
+    assert_tree_close(jax.tree.map(lambda a: a[2], result.trajectory.final), state, 1e-14)
 
 
 def test_gradients_pass_a_stop_in_both_modes_and_are_those_of_the_steps_that_were_taken(swings, free):
@@ -166,10 +166,10 @@ def test_a_rollout_ends_exactly_at_its_duration(falling):
     assert path.final.position[2] - 1 == pytest.approx(-g * h * h * (1 + 0.5 * 2), rel=1e-9)
     short = run(0.4 * h)
     assert short.time.tolist() == [0.4 * h] and short.final.twist[2] == pytest.approx(-0.4 * h * g, rel=1e-13)
-    tree_close(run(0.0).final, x, 0)
+    assert_tree_close(run(0.0).final, x, 0)
     assert run(0.0).time.shape == (0,)
     whole = rollout(system, LieEuler(), x, pull, h, 3)
-    tree_close(run(3 * h).state, whole.state, 1e-14)
+    assert_tree_close(run(3 * h).state, whole.state, 1e-14)
     assert run(11 * 0.1 * h).time[-1] == 11 * 0.1 * h
     assert rollout(system, LieEuler(), x, pull, 0.1, duration=1.1).time.shape == (11,)
     halves = run(2.5 * h, substeps=2, t0=7.0)
