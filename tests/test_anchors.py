@@ -156,6 +156,26 @@ def test_a_contact_that_a_schedule_switches_on_is_anchored_where_it_is_then():
     assert path.state.robot.twist[149, 0] < 0.4
 
 
+def test_a_brush_holds_from_touch_down_to_lift_off_and_nothing_in_the_air():
+    system = AnchoredDynamics(point(ContactPoints(Brush(1e4, 0.0)), jnp.asarray(0.0)))
+    x = system.start(moving((0.5, 0.0, 0.0), (0.0, 0.0, 0.02)))
+    assert not x.anchors[0].held and not system.contact_wrenches(x).any()
+    path = rollout(system, EULER, x, None, 1e-3, 200, record=lambda x, u, t: system.contact_wrenches(x))
+    height, held = (np.asarray(a) for a in (path.state.robot.position[:, 2], path.state.anchors[0].held))
+    np.testing.assert_array_equal(held, height < 0)
+    airborne = held == 0
+    assert airborne[0] and airborne[-1] and 20 < (~airborne).sum() < 150
+    assert not np.asarray(path.record)[airborne].any()
+    fall = np.diff(np.asarray(path.state.robot.twist[:, 2]))[airborne[:-1]]
+    np.testing.assert_allclose(fall, -1e-3 * G, rtol=1e-9)
+    # tied to where it landed
+    landed = path.state.anchors[0].position[~airborne]
+    np.testing.assert_allclose(landed, np.broadcast_to(landed[0], landed.shape), atol=0)
+    # given anchors: held if it is below their plane
+    kept = system.start(moving(), touch_down=False).anchors[0]
+    assert kept.held == 1 and not np.asarray(kept.position).any()
+
+
 def test_a_tilted_sole_is_anchored_flat_with_its_heading_and_given_anchors_can_be_kept():
     law = ContactPatch(stick_slip(), 0.3, 0.2, quadrature=2)
     contact = CompliantContact("sole", law, null_position=[1.0, 2.0, 0.0])

@@ -4,6 +4,7 @@ import importlib.util
 import pathlib
 import re
 
+import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -47,6 +48,21 @@ def test_the_page_on_rollouts_runs_as_printed():
         exec(compile(block, "<docs/rollouts.md>", "exec"), names)
     assert names["result"].status == 0 and names["path"].stopped and names["path"].steps < 100
     assert names["slope"].shape == () and names["substeps"] > 1
+
+
+@pytest.mark.slow
+def test_the_page_on_contact_runs_as_printed():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/contact.md").read_text(encoding="utf-8"), re.S)
+    assert len(blocks) > 6
+    names = {"__name__": "page"}
+    for block in blocks:
+        exec(compile(block, "<docs/contact.md>", "exec"), names)
+    assert names["forces"].shape == (4, 6) and (names["forces"][:, 2] > 0).all()
+    # the ball bounces: it is higher the faster it fell, by the time that it is on its way up for longer
+    assert np.isfinite(names["slope"]) and names["slope"] != 0
+    assert names["height"].shape == (1,) and names["margin"].shape == (10, 4) and (names["slack"] >= 0).all()
+    assert names["trot"].at(0.3).tolist() == [0, 1, 1, 0]
+    assert names["slid"].shape == (10, 1, 3)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())

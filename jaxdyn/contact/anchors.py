@@ -11,7 +11,8 @@
 | below the ground, friction inside the cone | stays |
 | below the ground, friction at the cone | what the return mapping of the law says |
 
-So the anchor of a foot in the air travels with it, and where the foot lands it is left behind.
+So the anchor of a foot in the air travels with it, and where the foot lands it is left behind. Of a law that pulls
+(`Brush`), `held` says whether some point is below the ground, be the contact off or not.
 """
 
 from __future__ import annotations
@@ -33,32 +34,35 @@ def settled_anchors(
     linear: Vectors,
     angular: Vectors,
     terrain: Terrain | None,
-) -> tuple[tuple[Array, Array, Array | None], ...]:
-    """Position, rotation and slip of the anchors that contacts have at the end of a step; see the module's text.
+) -> tuple[tuple[Array, Array, Array | None, Array | None], ...]:
+    """Position, rotation, slip and `held` of the anchors that contacts have at the end of a step; see the module's text.
 
     Arguments as of `contact_forces`, everything batch last. A contact with `active` 0 is off.
     """
-    anchors: dict[int, tuple[Array, Array, Array | None]] = {}
+    anchors: dict[int, tuple[Array, Array, Array | None, Array | None]] = {}
     for members, stacked, motion in grouped(contacts, (rotation, position, linear, angular)):
-        r, p, slip = _settled(stacked.law, motion, stacked.active > 0, terrain)
+        r, p, slip, held = _settled(stacked.law, motion, stacked.active > 0, terrain)
         for k, i in enumerate(members):
-            anchors[i] = p[k], r[k], None if slip is None else slip[k]
+            anchors[i] = p[k], r[k], None if slip is None else slip[k], None if held is None else held[k]
     return tuple(anchors[i] for i in range(len(contacts)))
 
 
 def _settled(
     surface: Surface, motion: Motion, on: Bool[Array, "contacts #batch"], terrain: Terrain | None
-) -> tuple[Matrices, Vectors, Float[Array, "contacts n 3 #batch"] | None]:
+) -> tuple[Matrices, Vectors, Float[Array, "contacts n 3 #batch"] | None, Float[Array, "contacts #batch"] | None]:
     points, _ = surface.nodes()
     contacts, n = points.shape[:2]
     nodes, _ = node_states(points, motion, terrain)
-    touching = (nodes.depth > 0).reshape(contacts, n, -1) & on[:, None]
+    below = (nodes.depth > 0).reshape(contacts, n, -1)
+    touching = below & on[:, None]
     held = jnp.any(touching, axis=1)
+    traction = getattr(surface, "traction", None)
+    grip = jnp.any(below, axis=1).astype(nodes.depth.dtype) if traction is not None and traction.pulls else None
     below_rotation, below_position = _below(motion, terrain)
     null_rotation = jnp.where(held[:, None, None], motion.null_rotation, below_rotation)
     null_position = jnp.where(held[:, None], motion.null_position, below_position)
     if motion.slip is None:
-        return null_rotation, null_position, None
+        return null_rotation, null_position, None, grip
 
     def per_contact(stack: Array) -> Array:
         return stack.reshape(contacts, n, *stack.shape[1:])
@@ -72,7 +76,7 @@ def _settled(
         Nodes(nodes.displacement, nodes.velocity, nodes.depth, nodes.normal)
     )
     slid = jnp.where(per_contact(sticks)[:, :, None], motion.slip, per_contact(kept - bare))
-    return null_rotation, null_position, jnp.where(touching[:, :, None], slid, -per_contact(bare))
+    return null_rotation, null_position, jnp.where(touching[:, :, None], slid, -per_contact(bare)), grip
 
 
 def _below(motion: Motion, terrain: Terrain | None) -> tuple[Matrices, Vectors]:

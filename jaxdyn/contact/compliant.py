@@ -21,11 +21,13 @@ _IDENTITY = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
 class Anchor(eqx.Module):
     """Where a contact is held: `position` (3,), `rotation` (3, 3), the pose in the world in which a brush is unstressed;
-    `slip` (n, 3), how far each point's own anchor has slid from there, or None if anchors do not slide."""
+    `slip` (n, 3), how far each point's own anchor has slid from there, or None if anchors do not slide; `held`, for a law
+    that pulls, 1 while some point is below the ground and 0 once all are above, or None for a law that only pushes."""
 
     position: Float[Array, "... 3"] = parameter("position", (3,))
     rotation: Float[Array, "... 3 3"] = parameter("rotation", (3, 3))
     slip: Float[Array, "... n 3"] | None = eqx.field(default=None, metadata={"rank": 2})
+    held: Float[Array, "..."] | None = eqx.field(default=None, metadata={"rank": 0})
 
 
 class CompliantContact(eqx.Module):
@@ -92,10 +94,12 @@ class CompliantContact(eqx.Module):
     @property
     def anchor(self) -> Anchor:
         """All that the contact remembers of where it is held."""
-        return Anchor(self.null_position, self.null_rotation, self.slip)
+        traction = getattr(self.law, "traction", None)
+        held = jnp.ones_like(self.active) if traction is not None and traction.pulls else None
+        return Anchor(self.null_position, self.null_rotation, self.slip, held)
 
     def with_anchor(self, anchor: Anchor) -> CompliantContact:
-        """The same contact, held where `anchor` says."""
+        """The same contact with its springs tied where `anchor` says, whether it is held or not."""
         new = self.anchored(SE3(anchor.rotation, anchor.position))
         return new if self.slip is None else eqx.tree_at(lambda c: c.slip, new, anchor.slip)
 

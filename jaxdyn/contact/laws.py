@@ -64,6 +64,8 @@ class TractionLaw(eqx.Module):
 
     #: whether each point has an anchor that slides, see `StickSlip`
     slides: ClassVar[bool] = False
+    #: whether it pulls at a point that is above the ground, see `Brush`
+    pulls: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -146,13 +148,15 @@ class Brush(TractionLaw):
     contact.
 
     Linear in its constants and smooth, but it pulls as well as it pushes and holds sideways without limit; whether
-    there is contact must be decided outside (see `CompliantContact.active`). It ignores the terrain: its ground is the
-    anchor.
+    there is contact must be decided outside: by `CompliantContact.active`, or by `AnchoredDynamics`, which lets go of a
+    sole once it has left the ground. It ignores the terrain: its ground is the anchor.
 
     **Arguments:** `stiffness`: N/m^3; `damping`: N s/m^3.
 
     Source: the continuous contact model of bipedal-locomotion-framework.
     """
+
+    pulls: ClassVar[bool] = True
 
     stiffness: Scalar = parameter("stiffness")
     damping: Scalar = parameter("damping")

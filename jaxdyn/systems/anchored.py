@@ -54,8 +54,8 @@ class AnchoredDynamics(System):
       the return mapping if it slides, and is set anew if the point is in the air.
 
     For what is off, the activity at the beginning of the step counts, so that a contact that a schedule switches on is
-    anchored where it was at that moment. A bilateral `Brush` keeps pulling until it is off. Contacts in an `Input` take their
-    anchors from the state.
+    anchored where it was at that moment. A law that pulls (`Brush`) acts from the end of the step in which some point has come
+    below the ground to that in which the last has left it. Contacts in an `Input` take their anchors from the state.
     """
 
     system: RobotDynamics
@@ -71,11 +71,14 @@ class AnchoredDynamics(System):
         """The state at the start: `robot` with its contacts anchored where they are, unstressed along the ground, or, with
         `touch_down=False`, where the contacts' own anchors are."""
         contacts = self.system.acting_contacts(robot, u, t)
-        x = AnchoredState(robot, tuple(contact.anchor for contact in contacts))
-        if not touch_down or not contacts:
-            return x
+        if not contacts:
+            return AnchoredState(robot, ())
         off = tuple(eqx.tree_at(lambda c: c.active, c, jnp.zeros_like(c.active)) for c in contacts)
-        return AnchoredState(robot, settled(off, *self.system.contact_states(robot, u), self.system.terrain))
+        anchors = settled(off, *self.system.contact_states(robot, u), self.system.terrain)
+        if not touch_down:
+            own = [(c.null_position, c.null_rotation, c.slip) for c in contacts]
+            anchors = tuple(Anchor(*parts, found.held) for parts, found in zip(own, anchors, strict=True))
+        return AnchoredState(robot, anchors)
 
     @property
     def model(self) -> Model:
@@ -114,7 +117,7 @@ class AnchoredDynamics(System):
         return AnchoredState(self.system.project(x.robot), x.anchors)
 
     def settle(self, x: Any, u: Any, t: FloatLike) -> AnchoredState:
-        robot, u = self._inside(x, u)
+        robot, u = self._inside(x, u, let_go=False)
         contacts = self.system.acting_contacts(robot, u, t)
         if not contacts:
             return x
@@ -136,8 +139,9 @@ class AnchoredDynamics(System):
         """The contacts as they act at time `t`, with the anchors of the state."""
         return self.system.acting_contacts(*self._inside(x, u), t)
 
-    def _inside(self, x: Any, u: Any) -> tuple[Any, Input]:
-        """The robot's state, and the input with contacts held by the state's anchors.
+    def _inside(self, x: Any, u: Any, let_go: bool = True) -> tuple[Any, Input]:
+        """The robot's state, and the input with contacts tied to the state's anchors; with `let_go`, those off that pull and
+        are not held.
 
         **Raises:** `InputError` for another state, or contacts that the state has no anchors for.
         """
@@ -149,7 +153,12 @@ class AnchoredDynamics(System):
         contacts = self.system.contacts if u is None or u.contacts is None else u.contacts
         if len(contacts) != len(x.anchors):
             raise InputError(f"x: wanted an anchor for each of the {len(contacts)} contacts, given {len(x.anchors)}.")
-        held = tuple(contact.with_anchor(anchor) for contact, anchor in zip(contacts, x.anchors, strict=True))
+        tied = tuple(contact.with_anchor(anchor) for contact, anchor in zip(contacts, x.anchors, strict=True))
+        if let_go:
+            tied = tuple(
+                c if a.held is None else eqx.tree_at(lambda c: c.active, c, c.active * a.held)
+                for c, a in zip(tied, x.anchors, strict=True)
+            )
         dtype = self.system.velocity(x.robot).dtype
         torque = jnp.zeros(self.n, dtype) if u is None else u.torque
-        return x.robot, Input(torque, held, None if u is None else u.wrenches)
+        return x.robot, Input(torque, tied, None if u is None else u.wrenches)
