@@ -61,6 +61,7 @@ from .algorithms import gravity_torque as gravity_torque
 from .algorithms import inertial_parameters as inertial_parameters
 from .algorithms import jacobian_dot_v as jacobian_dot_v
 from .algorithms import joint_friction_torque as joint_friction_torque
+from .algorithms import joint_spring_torque as joint_spring_torque
 from .algorithms import joint_torque_regressor as joint_torque_regressor
 from .algorithms import kinetic_energy as kinetic_energy
 from .algorithms import kinetic_energy_regressor as kinetic_energy_regressor
@@ -91,6 +92,7 @@ from .algorithms import sparse_point_jacobian_dot as sparse_point_jacobian_dot
 from .algorithms import sparse_relative_jacobian as sparse_relative_jacobian
 from .algorithms import sparse_rotational_jacobian as sparse_rotational_jacobian
 from .algorithms import sparse_rotational_jacobian_dot as sparse_rotational_jacobian_dot
+from .algorithms import spring_energy as spring_energy
 from .algorithms import stack_rows as stack_rows
 from .algorithms import static_torque as static_torque
 from .algorithms import subtree_centers_of_mass as subtree_centers_of_mass

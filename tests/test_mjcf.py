@@ -245,7 +245,7 @@ def test_what_has_no_place_is_reported_by_name_in_one_warning():
     assert len(caught) == 1 and model.joint_names == ("x", "y", "z")
     text = str(caught[0].message)
     for part in (
-        "actuators that do not act on one hinge or slide: 'pull'", "spring of joint 'y'", "plane 'ground' of 'world'",
+        "actuators that do not act on one hinge or slide: 'pull'", "plane 'ground' of 'world'",
         "ellipsoid", "equality joint 'couple'", "equality connect 'loop'", "equality weld 'off' (inactive)", "1 tendons",
         "gravity compensation of 'b'",
     ):  # fmt: skip

@@ -96,7 +96,7 @@ def test_foreign_newer_and_damaged_files_are_refused(robot, tmp_path):
         (lambda: other(header=None), "but no model that save wrote"),
         (lambda: other(header=np.asarray("{")), "but no model that save wrote"),
         (lambda: with_header(format="something"), "but no model that save wrote"),
-        (lambda: with_header(version=99), "in version 99 of the format; this one, .* reads up to 1: update jaxdyn"),
+        (lambda: with_header(version=99), "in version 99 of the format; this one, .* reads up to 2: update jaxdyn"),
         (lambda: with_header(version="x"), "format version is 'x'"),
         (lambda: with_header(tree={}), "its tree cannot be read"),
         (lambda: with_header(tree=header["tree"] | {"parents": [5] * 7}), "its tree cannot be read"),

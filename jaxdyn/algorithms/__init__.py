@@ -92,4 +92,6 @@ from jaxdyn.algorithms.sparse_kinematics import sparse_point_jacobian_dot as spa
 from jaxdyn.algorithms.sparse_kinematics import sparse_relative_jacobian as sparse_relative_jacobian
 from jaxdyn.algorithms.sparse_kinematics import sparse_rotational_jacobian as sparse_rotational_jacobian
 from jaxdyn.algorithms.sparse_kinematics import sparse_rotational_jacobian_dot as sparse_rotational_jacobian_dot
+from jaxdyn.algorithms.springs import joint_spring_torque as joint_spring_torque
+from jaxdyn.algorithms.springs import spring_energy as spring_energy
 from jaxdyn.algorithms.topology import Topology as Topology

@@ -28,7 +28,7 @@ def kinetic_energy(model: Model, q: FloatLike | Configuration, v: FloatLike) -> 
 
 
 def potential_energy(model: Model, q: FloatLike | Configuration) -> Float[Array, ""]:
-    """Potential energy in gravity, J; zero where the centre of mass is at the world's origin."""
+    """Potential energy in gravity, J; zero where the centre of mass is at the world's origin. Springs: `spring_energy`."""
     kin = forward_kinematics(model, q)
     return -jnp.sum(model.inertia.mass * jnp.sum(body_centers(model, kin) * model.gravity[None], axis=1))
 

@@ -71,8 +71,8 @@ def rnea(
     on (floating joint: of the body twist, LOCAL); `wrenches` (n_bodies, 6): environment on robot, MIXED (see
     `generalized_force`).
 
-    **Returns:** `tau` (nv,), N m or N. Armature counts, joint damping and dry friction do not
-    (`joint_friction_torque`).
+    **Returns:** `tau` (nv,), N m or N. Armature counts, joint damping, dry friction and springs do not
+    (`joint_friction_torque`, `joint_spring_torque`).
 
     **Raises:** `InputError` for a wrong shape or dtype.
 

@@ -20,6 +20,7 @@ from jaxdyn.errors import FloatLike, InputError, check_shape, known_numbers, sug
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.spatial import SpatialInertia
 from jaxdyn.model.description import Joint, Link, Robot, rerooted, with_frames
+from jaxdyn.model.joints import neutral_of
 from jaxdyn.model.mimic import MIMIC, Follower, Sides, combined_sides, find_followers
 from jaxdyn.model.model import Model, float_dtype
 from jaxdyn.model.order import Placed, link_order, moving_joints, place_links
@@ -178,6 +179,7 @@ def _assemble(
     )
     coupled = [followers[tree.joint_names[i]] for i, _ in tree.followers]
     sides = _sides(tree, moving, coupled)
+    kinds, springs = [tree.joint_types[i] for i in tree.independent], any(side.stiffness for side in sides)
     joint_poses = [
         joint.placement if not joint.parent else placed[joint.parent].pose @ joint.placement for joint in moving
     ]
@@ -227,7 +229,15 @@ def _assemble(
         shape_color=leaf(colors, len(colors), 4),
         follower_ratio=leaf([f.ratio for f in coupled], len(coupled)) if coupled else None,
         follower_offset=leaf([f.offset for f in coupled], len(coupled)) if coupled else None,
+        stiffness=velocities("stiffness") if springs else None,
+        spring_reference=leaf(np.concatenate([_rest(*pair) for pair in zip(kinds, sides, strict=True)]), tree.nq)
+        if springs
+        else None,
     )
+
+
+def _rest(kind: str, side: Sides) -> np.ndarray:
+    return neutral_of(kind) if side.rest is None else side.rest
 
 
 def _sides(tree: Tree, moving: list[Joint], coupled: list[Follower]) -> list[Sides]:

@@ -4,6 +4,7 @@ refused as those of a file are.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import xml.sax.saxutils
 from collections.abc import Mapping, Sequence
@@ -12,10 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdyn.errors import FloatLike, InputError, known_numbers
+from jaxdyn.errors import FloatLike, InputError, known_numbers, warn
 from jaxdyn.model.build import GRAVITY, build_model, pose_matrix
 from jaxdyn.model.model import Model
-from jaxdyn.model.tree import SHAPE_KINDS, SHAPE_ROLES
+from jaxdyn.model.tree import JOINT_SIZES, QUATERNION_START, SHAPE_KINDS, SHAPE_ROLES
 from jaxdyn.model.urdf_parse import parse_robot
 from jaxdyn.model.urdf_xml import Element
 
@@ -36,7 +37,8 @@ class ModelBuilder:
 
     def __init__(self, name: str = "robot") -> None:
         self._root = Element("robot", {"name": name}, 0, "")
-        self._armature: dict[str, float] = {}
+        # what has no place in a URDF
+        self._unwritten: dict[str, dict[str, Any]] = {}
 
     def add_link(
         self,
@@ -87,6 +89,8 @@ class ModelBuilder:
         damping: FloatLike = 0.0,
         friction: FloatLike = 0.0,
         armature: FloatLike = 0.0,
+        stiffness: FloatLike = 0.0,
+        spring_reference: FloatLike | None = None,
         mimic: tuple[str, FloatLike, FloatLike] | None = None,
     ) -> ModelBuilder:
         """Adds a joint.
@@ -94,7 +98,8 @@ class ModelBuilder:
         **Arguments:** `kind`: "revolute", "continuous", "prismatic", "planar", "spherical", "floating" or "fixed";
         `parent`, `child`: links; `placement`: pose of the child in the parent at zero; `axis`: (3,) in the child, of
         any length but zero, normal of the plane if planar; limits, friction, and rotor inertia `armature` on the joint
-        side; `mimic`: leader, ratio, offset of a joint that follows another.
+        side; `stiffness`, `spring_reference`: of a spring at the joint, and the coordinates where it is at rest, a
+        number or (nq,) of the joint, default neutral; `mimic`: leader, ratio, offset of a joint that follows another.
         """
         element = self._child(self._root, "joint", {"name": name, "type": kind}, f"joint {name!r}")
         self._origin(element, placement, f"add_joint({name!r}): placement")
@@ -107,9 +112,11 @@ class ModelBuilder:
         if mimic is not None:
             leader, ratio, offset = mimic
             self._child(element, "mimic", {"joint": leader, "multiplier": _text(ratio), "offset": _text(offset)})
-        if not (math.isfinite(armature) and armature >= 0):
-            raise InputError(f"add_joint({name!r}): armature={armature!r}: wanted a finite number, not negative.")
-        self._armature[name] = float(armature)
+        for key, value in (("armature", armature), ("stiffness", stiffness)):
+            if np.ndim(value) or not (math.isfinite(value) and value >= 0):
+                raise InputError(f"add_joint({name!r}): {key}={value!r}: wanted a finite number, not negative.")
+        rest = None if spring_reference is None else _rest(name, kind, spring_reference)
+        self._unwritten[name] = {"armature": float(armature), "stiffness": float(stiffness), "rest": rest}
         return self
 
     def add_frame(self, name: str, link: str, placement: Any = None) -> ModelBuilder:
@@ -173,8 +180,8 @@ class ModelBuilder:
     ) -> Model:
         """The model; arguments, errors and warnings as of `from_urdf`."""
         robot = parse_robot(self._root)
-        for name, armature in self._armature.items():
-            robot.joints[name].armature = armature
+        for name, values in self._unwritten.items():
+            robot.joints[name] = dataclasses.replace(robot.joints[name], **values)
         return build_model(
             robot,
             root=root,
@@ -188,7 +195,13 @@ class ModelBuilder:
         )
 
     def to_urdf(self) -> str:
-        """The robot as the text of a URDF file (which has no place for armatures)."""
+        """The robot as the text of a URDF file, which has no place for armatures and springs.
+
+        **Warns:** of springs that are left out.
+        """
+        sprung = [repr(name) for name, values in self._unwritten.items() if values["stiffness"]]
+        if sprung:
+            warn(f"to_urdf: a URDF has no springs; those of these joints are left out: {', '.join(sprung)}.")
         lines = ['<?xml version="1.0"?>']
 
         def write(element: Element, indent: str) -> None:
@@ -217,6 +230,17 @@ class ModelBuilder:
     def _origin(self, element: Element, placement: Any, name: str) -> None:
         pose = pose_matrix(name, placement)
         self._child(element, "origin", {"xyz": _text(pose[:3, 3]), "rpy": _text(rpy_of(pose[:3, :3]))})
+
+
+def _rest(name: str, kind: str, value: FloatLike) -> np.ndarray:
+    """Coordinates of a joint where its spring is at rest."""
+    label, size = f"add_joint({name!r}): spring_reference", JOINT_SIZES.get(kind, (0, 0))[0]
+    values = np.atleast_1d(known_numbers(label, value))
+    if values.shape != (size,) or not np.all(np.isfinite(values)):
+        raise InputError(f"{label}: wanted {size} finite numbers for a {kind} joint, given {value!r}.")
+    if kind in QUATERNION_START and not np.any(values[QUATERNION_START[kind] :]):
+        raise InputError(f"{label}: the quaternion is zero and stands for no rotation.")
+    return values.astype(float)
 
 
 def _text(values: Any) -> str:

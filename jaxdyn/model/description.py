@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from jaxdyn.errors import URDFError, suggestion
+from jaxdyn.errors import URDFError, suggestion, warn
 
 DEFAULT_COLOR = (0.7, 0.7, 0.7, 1.0)
 UNBOUNDED = (-math.inf, math.inf, math.inf, math.inf)
@@ -50,7 +50,7 @@ class Link:
 class Joint:
     """A joint, fixed ones too. `placement`: pose (4, 4) of the child link in the parent link at zero. `parent` is ""
     for the free-flyer of a floating root. A joint with a `leader` stands at `ratio` times its coordinate plus
-    `offset`.
+    `offset`. A spring of `stiffness` pulls to the coordinates `rest` (None: neutral).
     """
 
     name: str
@@ -70,6 +70,8 @@ class Joint:
     ratio: float = 1.0
     offset: float = 0.0
     armature: float = 0.0
+    stiffness: float = 0.0
+    rest: np.ndarray | None = None
 
     @staticmethod
     def fixed(name: str, parent: str, child: str, placement: np.ndarray) -> Joint:
@@ -125,6 +127,17 @@ def with_frames(robot: Robot, frames: dict[str, tuple[str, np.ndarray]]) -> Robo
     return Robot(robot.name, links, joints)
 
 
+def reversed_rest(kind: str, rest):
+    """Where the spring of a joint that points the other way is at rest, NumPy or JAX: the inverse rotation of a
+    spherical joint. Other joints keep theirs (those with one coordinate) or lose their spring."""
+    return rest * np.array([1, -1, -1, -1], rest.dtype) if kind == "spherical" else rest
+
+
+def warn_of_lost_spring(joint: str, kind: str) -> None:
+    """Says that a spring of another kind than `reversed_rest` knows is left out."""
+    warn(f"the spring of joint {joint!r} ({kind}) has no like in the joint that points the other way and is left out.")
+
+
 def rerooted(robot: Robot, base: str) -> Robot:
     """The same robot described from another base link: the joints between it and the old root point the other way.
 
@@ -133,7 +146,7 @@ def rerooted(robot: Robot, base: str) -> Robot:
     the opposite axis at the same q, for several of the same type at other coordinates. It carries a massless link
     `parent_at_joint`, to which the parent is fixed with placement X^-1.
 
-    **Raises:** `URDFError` if there is no such link.
+    **Raises:** `URDFError` if there is no such link. **Warns:** of springs that cannot be told backwards.
     """
     if base not in robot.links:
         raise URDFError(f"base_link: link {base!r} does not exist{suggestion(base, list(robot.links))}.")
@@ -149,8 +162,18 @@ def rerooted(robot: Robot, base: str) -> Robot:
             at = unused_name(f"{joint.parent}_at_{joint.name}", links)
             links[at] = Link.massless(at)
             one = joint.kind in ("revolute", "continuous", "prismatic")
+            rest = joint.rest if one or joint.rest is None else reversed_rest(joint.kind, joint.rest)
+            soft = joint.stiffness != 0 and not one and joint.kind != "spherical"
+            if soft:
+                warn_of_lost_spring(joint.name, joint.kind)
             joints[joint.name] = dataclasses.replace(
-                joint, parent=link, child=at, placement=np.eye(4), axis=-joint.axis if one else joint.axis
+                joint,
+                parent=link,
+                child=at,
+                placement=np.eye(4),
+                axis=-joint.axis if one else joint.axis,
+                stiffness=0.0 if soft else joint.stiffness,
+                rest=None if soft else rest,
             )
             weld = unused_name(f"{joint.parent}_behind_{joint.name}", joints)
             joints[weld] = Joint.fixed(weld, at, joint.parent, back)

@@ -11,14 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from jaxdyn.errors import FloatLike, InputError, check_shape, is_concrete, listing, unknown_name, warn
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.spatial import SpatialInertia
+from jaxdyn.model.description import reversed_rest, warn_of_lost_spring
 from jaxdyn.model.joints import joint_pose, neutral_of
 from jaxdyn.model.model import Model, check_model
 from jaxdyn.model.order import check_locked
-from jaxdyn.model.parts import Body, Frame, Parts, Solid, moved, put_together, take_apart
+from jaxdyn.model.parts import OF_SPRINGS, Body, Frame, Parts, Solid, moved, put_together, take_apart
 from jaxdyn.model.tree import JOINT_SIZES
 
 
@@ -29,7 +31,7 @@ def reduce(model: Model, locked: Mapping[str, FloatLike] | Sequence[str]) -> Mod
     alone for joints at zero. A joint that follows a locked one is locked where that puts it, unless it is in `locked`
     itself.
 
-    All links stay as frames. Armature, friction and limits of the other joints are kept. Bodies that are welded to
+    All links stay as frames. Armature, friction, springs and limits of the other joints are kept. Bodies that are welded to
     the world lose their inertia, on which nothing depends.
 
     **Raises:** `UnknownNameError` for a joint that does not exist, `InputError` for a wrong shape.
@@ -226,7 +228,8 @@ def change_base(model: Model, frame: str) -> Model:
 
     The joints between the two point the other way: those with one degree of freedom keep the meaning of their
     coordinate, those with several get that of the inverse motion. Such a joint carries a body `link_at_joint` whose
-    frame is at the joint; the link itself is a frame on it.
+    frame is at the joint; the link itself is a frame on it. A spring of a planar or floating joint among them, or of the
+    root, has no like there and is left out, with a warning; one of a spherical joint needs one stiffness about all axes.
 
     **Raises:** `UnknownNameError`; `InputError` for a robot whose one root joint is not floating: of a fixed root the
     inertia is not known; load the file with `base_link=` instead.
@@ -242,9 +245,8 @@ def change_base(model: Model, frame: str) -> Model:
     old, dtype = parts.bodies, model.dtype
     identity = SE3.identity(dtype=dtype)
     back = pose.inverse()
-    root = Body(
-        frame, old[0].joint, "floating", -1, identity, old[0].axis, old[body].inertia.transform(back), old[0].sides
-    )
+    carried = old[body].inertia.transform(back)
+    root = Body(frame, old[0].joint, "floating", -1, identity, old[0].axis, carried, _reversed_sides(old[0]))
     new, where, frames = [root], {body: (0, back)}, []
     if frame != old[body].name:
         frames.append(Frame(old[body].name, 0, back))
@@ -262,6 +264,7 @@ def change_base(model: Model, frame: str) -> Model:
                 placement=here,
                 axis=-joint.axis if one else joint.axis,
                 inertia=old[above].inertia.transform(step),
+                sides=_reversed_sides(joint),
             )
         )
         where[above] = len(new) - 1, step
@@ -275,6 +278,35 @@ def change_base(model: Model, frame: str) -> Model:
     others, shapes = moved(parts, where)
     frames += [f for f in others if f.name != frame]
     return put_together(Parts(new, frames, shapes, parts.gravity))
+
+
+def _reversed_sides(body: Body) -> dict:
+    """The sides of a joint that points the other way."""
+    sides, kind = dict(body.sides), body.kind
+    if JOINT_SIZES[kind] == (1, 1) or not any(name in sides for name in OF_SPRINGS):
+        return sides
+    if kind == "spherical":
+        return sides | {k: reversed_rest(kind, x) for k, x in sides.items() if k == "spring_reference"}
+    stiffness = sides.get("stiffness")
+    if stiffness is not None and not (is_concrete(stiffness) and not np.any(stiffness)):
+        warn_of_lost_spring(body.joint, kind)
+    return {name: x for name, x in sides.items() if name not in OF_SPRINGS}
+
+
+def _mirrored_sides(body: Body, s: Array) -> dict:
+    """The sides of a joint in a mirror with signs `s` (3,) of the coordinates: a spring rests at the mirrored place."""
+    rest, sides = body.sides.get("spring_reference"), dict(body.sides)
+    if rest is None:
+        return sides
+    turn = jnp.concatenate([jnp.ones_like(s[:1]), -s])  # of a quaternion: an axis of rotation is axial
+    if body.kind == "planar":
+        # the in-plane axes u, w are mirrored to s_k u, s_k w of the mirrored normal: see `joints`
+        in_plane = s[(jnp.argmax(jnp.abs(body.axis)) + 1) % 3]
+        sides["spring_reference"] = rest * jnp.stack([in_plane, in_plane, jnp.ones_like(in_plane)])
+    elif body.kind in ("spherical", "floating"):
+        signs = turn if body.kind == "spherical" else jnp.concatenate([s, turn])
+        sides["spring_reference"] = rest * signs
+    return sides
 
 
 def mirror(model: Model, normal: str = "y", *, rename: Callable[[str], str] | None = None) -> Model:
@@ -306,11 +338,10 @@ def mirror(model: Model, normal: str = "y", *, rename: Callable[[str], str] | No
         axis = body.axis * s if body.kind == "prismatic" else -body.axis * s
         follows = None if body.follows is None else (name(body.follows[0]), *body.follows[1:])
         inertia = SpatialInertia(body.inertia.mass, body.inertia.com * s, body.inertia.inertia * outer)
+        place, sides = pose(body.placement), _mirrored_sides(body, s)
         bodies.append(
-            Body(
-                name(body.name), name(body.joint), body.kind, body.parent, pose(body.placement), axis, inertia, body.sides, follows
-            )
-        )  # fmt: skip
+            Body(name(body.name), name(body.joint), body.kind, body.parent, place, axis, inertia, sides, follows)
+        )
     frames = [Frame(name(f.name), f.body, pose(f.placement)) for f in parts.frames]
     shapes = [
         Solid(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -17,7 +19,8 @@ def to_builder(model: Model, name: str = "robot") -> ModelBuilder:
     A robot whose one root joint is floating, with nothing fixed to the world, is described without that joint:
     build it with `root="floating"`. Any other is described from a link that stands for the world. Bodies carry what was
     lumped into them; links without mass of their own stay as fixed frames. Of joints with several degrees of freedom
-    the first one's damping, friction and armature are taken for all.
+    the first one's damping, friction, armature and stiffness are taken for all. Numbers of a root joint that is left out
+    (its spring, its damping) are not kept.
 
     **Raises:** `InputError` under `jit`, `vmap` or `grad`, where the numbers cannot be read.
     """
@@ -74,8 +77,8 @@ def to_builder(model: Model, name: str = "robot") -> ModelBuilder:
 
 
 def to_urdf(model: Model, name: str = "robot") -> str:
-    """The model as the text of a URDF file; see `to_builder`. URDF has no place for armature, gravity, and joints of
-    type spherical, which only this library reads."""
+    """The model as the text of a URDF file; see `to_builder`. URDF has no place for armature, gravity, springs (a
+    warning), and joints of type spherical, which only this library reads."""
     return to_builder(model, name).to_urdf()
 
 
@@ -90,12 +93,16 @@ def _mimic(model: Model, follower: tuple[int, int] | None) -> tuple[str, float, 
     return model.tree.joint_names[leader], float(model.follower_ratio[k]), float(model.follower_offset[k])
 
 
-def _sides(model: Model, joint: int) -> dict[str, float]:
+def _sides(model: Model, joint: int) -> dict[str, Any]:
     tree = model.tree
     q, v = tree.q_offset[joint], tree.v_offset[joint]
     if tree.joint_nv[joint] == 0:  # a follower's are part of its leader's
         return {}
-    sides = {name: float(getattr(model, name)[v]) for name in ("damping", "friction", "armature")}
+    sides: dict[str, Any] = {name: float(getattr(model, name)[v]) for name in ("damping", "friction", "armature")}
+    if model.stiffness is not None:
+        sides["stiffness"] = float(model.stiffness[v])
+    if model.spring_reference is not None:
+        sides["spring_reference"] = np.asarray(model.spring_reference[q : q + tree.joint_nq[joint]], float)
     if tree.joint_nq[joint] == 1:
         sides |= {"lower": float(model.lower[q]), "upper": float(model.upper[q])}
         sides |= {"effort": float(model.effort_limit[v]), "velocity": float(model.velocity_limit[v])}

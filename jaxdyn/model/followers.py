@@ -7,7 +7,7 @@ followers is the robot with all joints free, moved along `G`:
     v_free = G v,      M = G^T M_free G,      tau = G^T tau_free,      J = J_free G.
 
 What acts on single joints reduces exactly too: `G^T diag(d) G` is diagonal, so armature and damping of the followers
-become part of their leader's, times the square of the ratio.
+become part of their leader's, times the square of the ratio, and springs too (`mimic.combined_sides`).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def independent_coordinates(model: Model, q: Float[Array, " free"]) -> Float[Arr
 
 
 def free_model(model: Model) -> Model:
-    """The same robot with every joint independent: followers have no armature, damping, friction or limits there, as
+    """The same robot with every joint independent: followers have no armature, damping, friction, springs or limits there, as
     these are part of their leaders'. A model without followers: itself."""
     tree = model.tree
     if not tree.followers:
@@ -120,4 +120,8 @@ def free_model(model: Model) -> Model:
     leaves = {name: spread(getattr(model, name), table.own_dof, free.nv, other) for name, other in of_dofs.items()}
     leaves["lower"] = spread(model.lower, table.own_coordinate, free.nq, -infinity)
     leaves["upper"] = spread(model.upper, table.own_coordinate, free.nq, infinity)
+    if model.stiffness is not None:
+        leaves["stiffness"] = spread(model.stiffness, table.own_dof, free.nv, 0.0)
+    if model.spring_reference is not None:
+        leaves["spring_reference"] = spread(model.spring_reference, table.own_coordinate, free.nq, 0.0)
     return dataclasses.replace(model, tree=free, follower_ratio=None, follower_offset=None, **leaves)

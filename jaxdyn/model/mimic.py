@@ -97,7 +97,7 @@ def check_kept_followers(names: Sequence[str], followers: Mapping[str, Follower]
 
 
 class Sides(NamedTuple):
-    """What of a joint its followers change: limits of the coordinate and the speed, and friction."""
+    """What of a joint its followers change: limits of the coordinate and the speed, friction, springs."""
 
     lower: float
     upper: float
@@ -105,21 +105,29 @@ class Sides(NamedTuple):
     damping: float
     friction: float
     armature: float
+    stiffness: float
+    rest: np.ndarray | None
 
 
 def combined_sides(joint: Joint, followers: Sequence[tuple[Joint, float, float]]) -> Sides:
     """A joint with its followers, each with its ratio and offset along the chain.
 
     Limits are those that every one of them obeys. The force of a viscous damper d behind a ratio r is d r^2 at the
-    leader, dry friction f is |r| f, a rotor's inertia a is a r^2.
+    leader, dry friction f is |r| f, a rotor's inertia a is a r^2. A spring k at rest at x_f, behind r and an offset o, pulls the
+    leader to (x_f - o) / r with k r^2; several are one spring at the weighted mean, up to a constant of the energy.
     """
     lower, upper, velocity = joint.lower, joint.upper, joint.velocity
     damping, friction, armature = joint.damping, joint.friction, joint.armature
-    tight = []
+    stiffness, rest, tight = joint.stiffness, joint.rest, []
+    pull = stiffness * _rest(joint)
     for follower, ratio, offset in followers:
         damping += ratio * ratio * follower.damping
         friction += abs(ratio) * follower.friction
         armature += ratio * ratio * follower.armature
+        if follower.stiffness:
+            stiffness += ratio * ratio * follower.stiffness
+            pull += ratio * follower.stiffness * (_rest(follower) - offset)
+            rest = np.array([pull / stiffness]) if stiffness else rest
         if ratio == 0:
             continue
         ends = sorted(((follower.lower - offset) / ratio, (follower.upper - offset) / ratio))
@@ -132,4 +140,9 @@ def combined_sides(joint: Joint, followers: Sequence[tuple[Joint, float, float]]
         warn(
             f"the limits of joint {joint.name!r} leave no room for those of its followers {listing(tight)}, which are dropped."
         )
-    return Sides(lower, upper, velocity if not math.isnan(velocity) else joint.velocity, damping, friction, armature)
+    velocity = velocity if not math.isnan(velocity) else joint.velocity
+    return Sides(lower, upper, velocity, damping, friction, armature, stiffness, rest)
+
+
+def _rest(joint: Joint) -> float:
+    return 0.0 if joint.rest is None or len(joint.rest) != 1 else float(joint.rest[0])

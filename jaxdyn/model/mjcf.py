@@ -15,6 +15,7 @@ from jaxdyn.errors import FloatLike, InputError, warn
 from jaxdyn.model.build import build_model
 from jaxdyn.model.description import DEFAULT_COLOR, UNBOUNDED, Joint, Link, Robot, Shape, inverse_pose, unused_name
 from jaxdyn.model.model import Model
+from jaxdyn.model.tree import JOINT_SIZES
 
 # the type in the compiled module of MuJoCo, which type checkers cannot look into
 MjModel = Any
@@ -61,11 +62,12 @@ def from_mjcf(
     | `ref`, `pos` of a joint | taken into the placements: `q` is `qpos` |
     | site | a frame |
     | armature, damping, frictionloss, range, actuatorfrcrange | the leaves of that meaning |
+    | stiffness, springref | `stiffness`, `spring_reference`: see `joint_spring_torque` |
     | actuator at a joint | its gear times its force (or control) range limits the effort; its armature times gear^2 adds up |
     | geom | a shape: "collision" if it collides, else "visual"; meshes by name of the file |
 
-    In MuJoCo's `qvel` a free joint's linear velocity is in world axes: convert with `from_mujoco`. Springs, tendons,
-    equalities, gravity compensation, fluids, unsupported shapes and actuators that act elsewhere are reported by
+    In MuJoCo's `qvel` a free joint's linear velocity is in world axes: convert with `from_mujoco`. Tendons,
+    equalities, springs of higher order, gravity compensation, fluids, unsupported shapes and actuators that act elsewhere are reported by
     name in one warning.
 
     **Raises:** `InputError` if MuJoCo is not installed or refuses the source. **Warns:** `JaxdynWarning`.
@@ -211,8 +213,10 @@ class _Reader:
             placement = placement @ back if ref else placement
         elif m.jnt_limited[j]:
             self.notes.append(f"range of joint {name!r}")
-        if m.jnt_stiffness[j]:
-            self.notes.append(f"spring of joint {name!r}")
+        if np.any(getattr(m, "jnt_stiffnesspoly", np.zeros((j + 1, 1)))[j]):
+            self.notes.append(f"spring of higher order of joint {name!r}")
+        if np.any(getattr(m, "jnt_springyield", np.zeros(j + 1))[j]):
+            self.notes.append(f"yield of the spring of joint {name!r}")
         if hasattr(m, "dof_dampingpoly") and np.any(m.dof_dampingpoly[dof]):
             self.notes.append(f"damping of higher order of joint {name!r}")
         return Joint(
@@ -230,6 +234,8 @@ class _Reader:
             float(m.dof_damping[dof]),
             float(m.dof_frictionloss[dof]),
             armature=float(m.dof_armature[dof]) + float(rotor),
+            stiffness=float(m.jnt_stiffness[j]),
+            rest=np.array(m.qpos_spring[at : at + JOINT_SIZES[_KINDS[kind]][0]], dtype=float),
         )
 
     def _actuators(self) -> tuple[np.ndarray, np.ndarray]:

@@ -41,9 +41,11 @@ class Model(eqx.Module):
     | `shape_size` | (n_shapes, 3) | box: full extents; sphere: r, 0, 0; cylinder and capsule (axis z): r, length, 0; mesh: scale |
     | `shape_color` | (n_shapes, 4) | red, green, blue, opacity in 0 .. 1 |
     | `follower_ratio`, `follower_offset` | (n_followers,) or None | a follower is at ratio times its leader plus offset |
+    | `stiffness` | (nv,) or None | springs at the joints, N m/rad or N/m; None if there are none (`joint_spring_torque`) |
+    | `spring_reference` | (nq,) or None | where they are at rest; None: at the neutral configuration |
 
     A joint that follows another has no coordinate: `nq`, `nv`, and the leaves of these sizes, are those of the
-    independent joints. Armature, damping, friction and limits of the followers are part of those of their leaders.
+    independent joints. Armature, damping, friction, springs and limits of the followers are part of those of their leaders.
 
     A capsule's length is that of its cylindrical part. Links welded to the world carry no inertia here: nothing
     depends on it.
@@ -67,6 +69,8 @@ class Model(eqx.Module):
     shape_color: Float[Array, "shapes 4"]
     follower_ratio: Float[Array, " followers"] | None = None
     follower_offset: Float[Array, " followers"] | None = None
+    stiffness: Float[Array, " nv"] | None = None
+    spring_reference: Float[Array, " nq"] | None = None
 
     @property
     def nq(self) -> int:

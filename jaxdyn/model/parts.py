@@ -9,21 +9,26 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdyn.errors import InputError, listing
 from jaxdyn.math.se3 import SE3
 from jaxdyn.math.spatial import SpatialInertia
+from jaxdyn.model.joints import neutral_of
 from jaxdyn.model.model import Model, check_model
-from jaxdyn.model.tree import ShapeInfo, Tree
+from jaxdyn.model.tree import JOINT_SIZES, ShapeInfo, Tree
 
 OF_COORDINATES = ("lower", "upper")
 OF_VELOCITIES = ("armature", "damping", "friction", "velocity_limit", "effort_limit")
+OF_SPRINGS = ("stiffness", "spring_reference")
+"""Leaves, of velocities and of coordinates, that a model may lack."""
 
 
 @dataclasses.dataclass(slots=True)
 class Body:
-    """A body with the joint that moves it; `sides`: the joint's parts of the leaves `OF_COORDINATES` and
-    `OF_VELOCITIES`, empty for a follower; `follows`: name of its leader, ratio, offset."""
+    """A body with the joint that moves it; `sides`: the joint's parts of the leaves `OF_COORDINATES`,
+    `OF_VELOCITIES` and, if the model has them, `OF_SPRINGS`, empty for a follower; `follows`: name of its leader,
+    ratio, offset."""
 
     name: str
     joint: str
@@ -79,6 +84,10 @@ def take_apart(model: Model) -> Parts:
         q, v = tree.q_offset[i], tree.v_offset[i]
         sides = {name: getattr(model, name)[q : q + tree.joint_nq[i]] for name in OF_COORDINATES}
         sides |= {name: getattr(model, name)[v : v + tree.joint_nv[i]] for name in OF_VELOCITIES}
+        if model.stiffness is not None:
+            sides["stiffness"] = model.stiffness[v : v + tree.joint_nv[i]]
+        if model.spring_reference is not None:
+            sides["spring_reference"] = model.spring_reference[q : q + tree.joint_nq[i]]
         follows = None
         if i in number and model.follower_ratio is not None and model.follower_offset is not None:
             k, leader = number[i]
@@ -140,6 +149,15 @@ def put_together(parts: Parts) -> Model:
     def side(name: str) -> jax.Array:
         return jnp.concatenate([jnp.zeros(0, dtype), *(b.sides[name].astype(dtype) for b in bodies)])
 
+    def spring(name: str) -> jax.Array | None:
+        if not any(name in b.sides for b in bodies):
+            return None
+        none = {
+            b.joint: np.zeros(JOINT_SIZES[b.kind][1]) if name == "stiffness" else neutral_of(b.kind) for b in bodies
+        }
+        own = [b.sides.get(name, none[b.joint]) for b in bodies if b.follows is None]
+        return jnp.concatenate([jnp.asarray(x, dtype) for x in own])
+
     return Model(
         tree=tree,
         joint_placement=poses([b.placement for b in bodies]),
@@ -156,6 +174,7 @@ def put_together(parts: Parts) -> Model:
         shape_color=stacked([s.color for s in parts.shapes], 4),
         follower_ratio=stacked([ratio for _, _, ratio, _ in couplings]) if couplings else None,
         follower_offset=stacked([offset for _, _, _, offset in couplings]) if couplings else None,
+        **{name: spring(name) for name in OF_SPRINGS},
         **{name: side(name) for name in (*OF_COORDINATES, *OF_VELOCITIES)},
     )
 

@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ from jaxdyn.model.tree import ShapeInfo, Tree
 from jaxdyn.version import __version__
 
 FORMAT = "jaxdyn model"
-VERSION = 1
+VERSION = 2
+"""2 knows springs; a robot without is written in version 1, which older readers know."""
+SPRINGS = ("stiffness", "spring_reference")
 
 
 def save(path: str | os.PathLike, model: Model) -> None:
@@ -42,7 +45,8 @@ def save(path: str | os.PathLike, model: Model) -> None:
     leaves = _leaves(model)
     if not all(is_concrete(leaf) for leaf in leaves.values()):
         raise InputError("save: the model's numbers cannot be read under jit, vmap or grad.")
-    header = {"format": FORMAT, "version": VERSION, "written_by": __version__, "tree": dataclasses.asdict(model.tree)}
+    version = VERSION if any(name in leaves for name in SPRINGS) else 1
+    header = {"format": FORMAT, "version": version, "written_by": __version__, "tree": dataclasses.asdict(model.tree)}
     arrays: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in leaves.items()}
     target = Path(path)
     try:
@@ -124,8 +128,8 @@ def _leaves(model: Model) -> dict[str, jax.Array]:
     return found
 
 
-def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
-    """Shapes of the leaves of one robot."""
+def _shapes(tree: Tree, present: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the leaves of one robot; those of springs only if they are `present`."""
     n, nv, nq, k = tree.n_joints, tree.nv, tree.nq, len(tree.followers)
     shapes: dict[str, tuple[int, ...]] = {"joint_axis": (n, 3), "gravity": (3,), "lower": (nq,), "upper": (nq,)}
     for name, count in (("joint", n), ("frame", tree.n_frames), ("shape", len(tree.geometry))):
@@ -133,11 +137,12 @@ def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
     shapes |= {"inertia.mass": (n,), "inertia.com": (n, 3), "inertia.inertia": (n, 3, 3)}
     shapes |= dict.fromkeys(("armature", "damping", "friction", "velocity_limit", "effort_limit"), (nv,))
     shapes |= {"shape_size": (len(tree.geometry), 3), "shape_color": (len(tree.geometry), 4)}
+    shapes |= {name: size for name, size in zip(SPRINGS, ((nv,), (nq,)), strict=True) if name in present}
     return shapes | (dict.fromkeys(("follower_ratio", "follower_offset"), (k,)) if k else {})
 
 
 def _model(tree: Tree, content: dict[str, np.ndarray], dtype: Any, shown: str) -> Model:
-    shapes = _shapes(tree)
+    shapes = _shapes(tree, content)
     missing, strange = sorted(set(shapes) - set(content)), sorted(set(content) - set(shapes))
     if missing:
         raise InputError(f"{shown} is damaged: it lacks {listing(missing)}.")
@@ -163,7 +168,7 @@ def _model(tree: Tree, content: dict[str, np.ndarray], dtype: Any, shown: str) -
 
 
 def _nested(tree: Tree, arrays: dict[str, np.ndarray]) -> Model:
-    parts: dict[str, Any] = {"follower_ratio": None, "follower_offset": None}
+    parts: dict[str, Any] = {}
     for name, array in arrays.items():
         head, _, part = name.partition(".")
         if part:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from jaxdyn.algorithms.configuration import as_configuration
 from jaxdyn.algorithms.inverse_dynamics import generalized_force, joint_friction_torque, nonlinear_effects
 from jaxdyn.algorithms.mass_matrix import crba
+from jaxdyn.algorithms.springs import joint_spring_torque
 from jaxdyn.contact.fields import cast
 from jaxdyn.contact.schedule import ContactSchedule
 from jaxdyn.contact.terrain import Terrain
@@ -51,6 +52,7 @@ class FixedBaseDynamics(RobotDynamics):
     - `terrain`: the ground for contacts that do not carry it with them; default: the plane of each anchor.
     - `armature`: (nv,), rotor inertia of the joints, in place of the model's.
     - `joint_friction`: whether the model's joint damping and friction act. Default: they do not, only `torque` does.
+    - `joint_springs`: whether the springs at the model's joints act. Default: they do not.
     - `schedule`: when which contact is on; default: always, as far as its `active` says so.
 
     **Raises:** `InputError` at construction for a model with a floating root, a gravity that is not a vector, a frame
@@ -63,6 +65,7 @@ class FixedBaseDynamics(RobotDynamics):
     schedule: ContactSchedule | None
     mass_regularization: Float[Array, "... nv nv"] | None = eqx.field(metadata={"rank": 2})
     joint_friction: bool = eqx.field(static=True)
+    joint_springs: bool = eqx.field(static=True)
     derivatives: str = eqx.field(static=True)
     _state_type: ClassVar[type] = FixedBaseState
 
@@ -76,6 +79,7 @@ class FixedBaseDynamics(RobotDynamics):
         terrain: Terrain | None = None,
         armature: FloatLike | None = None,
         joint_friction: bool = False,
+        joint_springs: bool = False,
         schedule: Any = None,
     ):
         check_model(model)
@@ -90,6 +94,7 @@ class FixedBaseDynamics(RobotDynamics):
         self.schedule = checked_schedule(schedule, self.contacts, dtype)
         self.mass_regularization = mass_regularization
         self.joint_friction = joint_friction
+        self.joint_springs = joint_springs
         self.derivatives = "dense"
 
     @property
@@ -109,6 +114,8 @@ class FixedBaseDynamics(RobotDynamics):
         if self.joint_friction:
             torque = torque + joint_friction_torque(self.model, v)
         robot = as_configuration(self.model, q), v
+        if self.joint_springs:
+            torque = torque + joint_spring_torque(self.model, robot[0])
         if u.wrenches is not None:
             torque = torque + generalized_force(self.model, robot[0], u.wrenches)
         if self.mass_regularization is None:

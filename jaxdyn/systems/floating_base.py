@@ -32,6 +32,7 @@ from jaxdyn.algorithms.configuration import Configuration, as_configuration, con
 from jaxdyn.algorithms.inverse_dynamics import generalized_force, joint_friction_torque, nonlinear_effects
 from jaxdyn.algorithms.kinematics import forward_kinematics, frame_pose, frame_velocity
 from jaxdyn.algorithms.mass_matrix import crba
+from jaxdyn.algorithms.springs import joint_spring_torque
 from jaxdyn.contact.fields import cast, parameter
 from jaxdyn.contact.schedule import ContactSchedule
 from jaxdyn.contact.terrain import Terrain
@@ -71,6 +72,12 @@ def cofactors(matrix: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     return so3.cross(matrix[jnp.array([1, 2, 0])], matrix[jnp.array([2, 0, 1])])
 
 
+def _placed(configuration: Configuration, x: State) -> Configuration:
+    """The configuration with its base where the state has it."""
+    base = configuration.rotations.at[0].set(x.rotation), configuration.coordinates.at[:3].set(x.position)
+    return Configuration(*base)
+
+
 class FloatingBaseDynamics(RobotDynamics):
     """`x_dot = f(x, u, t)` of a robot with a floating base; see the module's text for the equations.
 
@@ -87,6 +94,7 @@ class FloatingBaseDynamics(RobotDynamics):
     - `terrain`: the ground for contacts that do not carry it with them; default: the plane of each anchor.
     - `armature`: (n,), rotor inertia of the joints, in place of the model's.
     - `joint_friction`: whether the model's joint damping and friction act. Default: they do not, only `torque` does.
+    - `joint_springs`: whether the springs at the model's joints act, that of the base too. Default: they do not.
     - `schedule`: when which contact is on; default: always, as far as its `active` says so.
 
     Joint limits and effort limits are not enforced.
@@ -101,6 +109,7 @@ class FloatingBaseDynamics(RobotDynamics):
     schedule: ContactSchedule | None
     base_link: str | None = eqx.field(static=True)
     joint_friction: bool = eqx.field(static=True)
+    joint_springs: bool = eqx.field(static=True)
     derivatives: str = eqx.field(static=True)
     _state_type: ClassVar[type] = State
     rho: Float[Array, "..."] = parameter("rho")
@@ -118,6 +127,7 @@ class FloatingBaseDynamics(RobotDynamics):
         terrain: Terrain | None = None,
         armature: FloatLike | None = None,
         joint_friction: bool = False,
+        joint_springs: bool = False,
         schedule: Any = None,
     ):
         check_floating(model)
@@ -134,6 +144,7 @@ class FloatingBaseDynamics(RobotDynamics):
         self.mass_regularization = mass_regularization
         self.base_link = None if base_link == model.body_names[0] else base_link
         self.joint_friction = joint_friction
+        self.joint_springs = joint_springs
         self.derivatives = "dense"
 
     # The system
@@ -269,6 +280,8 @@ class FloatingBaseDynamics(RobotDynamics):
         if self.joint_friction:
             torque = torque + joint_friction_torque(self.model, at.velocity)[6:]
         force = jnp.concatenate([jnp.zeros_like(x.twist), torque])
+        if self.joint_springs:
+            force = force + joint_spring_torque(self.model, _placed(at.configuration, x))
         robot = at.configuration, at.velocity
         if u.wrenches is not None:
             turned_back = jax.vmap(so3.rotate_back, in_axes=(None, 0))
