@@ -133,7 +133,8 @@ TABLE = {
 # forward dynamics are compared by themselves below; the others take no followers' part in anything
 ELSEWHERE = {
     "aba", "aba_derivatives", "compute_minv", "forward_dynamics", "forward_kinematics", "mass_matrix_status",
-    "configuration_from_pose", "joint_friction_torque", "frame_point", "frame_pose", "relative_pose", "relative_velocity",
+    "configuration_from_pose", "joint_friction_torque", "joint_spring_torque", "spring_energy",  # see test_springs
+    "frame_point", "frame_pose", "relative_pose", "relative_velocity",
     "sparse_body_jacobian", "sparse_frame_jacobian", "sparse_point_jacobian", "sparse_point_jacobian_dot",
     "sparse_relative_jacobian", "sparse_rotational_jacobian", "sparse_rotational_jacobian_dot",  # by themselves below
     "relative_acceleration", "frame_regressor", "inertial_parameters", "mechanical_power",
@@ -221,17 +222,36 @@ def test_sparse_jacobians_are_the_dense_ones(hand, state, both):
     def compute(q, v):
         kin = alg.forward_kinematics(hand, q, v)
         point = jnp.array([0.1, -0.2, 0.3])
-        return kin, {
+        return {
             "frame_jacobian": alg.sparse_frame_jacobian(hand, kin, "f").to_dense(),
             "point_jacobian": alg.sparse_point_jacobian(hand, kin, "f", point).to_dense(),
             "frame_jacobian_dot": alg.sparse_rotational_jacobian_dot(hand, kin, "f").to_dense(),
         }
 
-    kinematics, values = quick_jit(compute)(state[0]["q"], state[0]["v"])
+    values = quick_jit(compute)(state[0]["q"], state[0]["v"])
     for name, value in values.items():
         np.testing.assert_allclose(value, both[0][name][-len(value) :], atol=1e-11, err_msg=name)
-    with pytest.raises(InputError, match="sparse_body_jacobian is not for robots with joints that follow others"):
-        alg.sparse_body_jacobian(hand, kinematics, jnp.int32(0), jnp.zeros(3))
+
+
+def test_the_jacobian_of_a_body_chosen_at_run_time_sums_the_columns_of_followers(hand, state):
+    kin = alg.forward_kinematics(hand, state[0]["q"], state[0]["v"])
+    point = jnp.array([0.1, -0.2, 0.3])
+
+    @quick_jit
+    def compute(hand, kin, bodies):
+        chosen = jax.vmap(lambda b: alg.sparse_body_jacobian(hand, kin, b, point, rotational=True).to_dense())(bodies)
+        # the frames of the bodies come first
+        dense = [alg.frame_jacobian(hand, kin, i, jaxdyn.Representation.WORLD) for i in range(hand.n_bodies)]
+        return chosen, jnp.stack(dense)
+
+    bodies = jnp.arange(-1, hand.n_bodies, dtype=jnp.int32)
+    chosen, dense = (np.asarray(x) for x in compute(hand, kin, bodies))
+    linear = dense[:, :3] + np.swapaxes(np.cross(np.swapaxes(dense[:, 3:], 1, 2), np.asarray(point)), 1, 2)
+    np.testing.assert_allclose(chosen[1:], np.concatenate([linear, dense[:, 3:]], axis=1), atol=1e-11)
+    assert not chosen[0].any()
+    one = alg.sparse_body_jacobian(hand, kin, jnp.int32(hand.body("f")), point)
+    used = np.asarray(one.idx[: int(one.size)])
+    assert len(set(used)) == len(used)
 
 
 def test_forward_dynamics_invert_inverse_dynamics(hand, state, both):

@@ -122,24 +122,42 @@ def sparse_body_jacobian(
         raise InputError(
             f"body: wanted one integer, given {body.dtype} of shape {body.shape}; for names see sparse_point_jacobian."
         )
-    model.tree.require_independent("sparse_body_jacobian")
-    table, sizes = _support_table(model.tree)
+    table = _support_table(model.tree)
     body = jnp.clip(body.astype(jnp.int32), -1, model.n_bodies - 1)  # the last row, that of the world, is also at -1
-    idx, size = jnp.asarray(table)[body], jnp.asarray(sizes)[body]
-    axes = jnp.take(kin.axes, idx, axis=0, mode="fill", fill_value=0)
+    free, slot, idx, size = (jnp.asarray(part)[body] for part in table)
+    axes = jnp.take(kin.axes, free, axis=0, mode="fill", fill_value=0)
     linear = axes[:, :3] + cross(axes[:, 3:], (point - kin.origin)[None])
     values = jnp.concatenate([linear, axes[:, 3:]], axis=1) if rotational else linear
+    if model.tree.followers:
+        ratio = jnp.sum(projection(model).astype(values.dtype), axis=1)  # each row has one entry
+        values = values * jnp.take(ratio, free, mode="fill", fill_value=0)[:, None]
+        values = jnp.zeros((len(idx), values.shape[1]), values.dtype).at[slot].add(values, mode="drop")
     return SparseJacobian.from_values(values.T, idx, model.nv, size=size)
 
 
 @functools.lru_cache(maxsize=256)
-def _support_table(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
-    """Degrees of freedom that move each body, padded with nv, and their number; a last row for the world."""
-    support = [np.flatnonzero(row) for row in tree.dof_support]
-    table = np.full((tree.n_bodies + 1, max((len(s) for s in support), default=0)), tree.nv, np.int32)
+def _support_table(tree: Tree) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """For each body, and in a last row for the world: the degrees of freedom that move it, of the robot with all joints
+    free; which of its columns each adds to; the degrees of freedom of these columns, those of the leaders; their
+    number. The first three are padded with numbers that are out of range."""
+    support = [np.flatnonzero(row) for row in tree.free.dof_support]
+    led = [[_leading_dof(tree, int(k)) for k in dofs] for dofs in support]
+    columns = [list(dict.fromkeys(row)) for row in led]
+    deepest = max((len(s) for s in support), default=0), max((len(c) for c in columns), default=0)
+    rows = tree.n_bodies + 1
+    free, slot = np.full((rows, deepest[0]), tree.free.nv, np.int32), np.full((rows, deepest[0]), deepest[1], np.int32)
+    idx = np.full((rows, deepest[1]), tree.nv, np.int32)
     for body, dofs in enumerate(support):
-        table[body, : len(dofs)] = dofs
-    return table, np.asarray([*(len(s) for s in support), 0], np.int32)
+        free[body, : len(dofs)] = dofs
+        slot[body, : len(dofs)] = [columns[body].index(k) for k in led[body]]
+        idx[body, : len(columns[body])] = columns[body]
+    return free, slot, idx, np.asarray([*(len(c) for c in columns), 0], np.int32)
+
+
+def _leading_dof(tree: Tree, dof: int) -> int:
+    """The degree of freedom that moves one of the robot with all joints free."""
+    joint = tree.free.dof_body[dof]
+    return tree.v_offset[tree.leading_joint[joint]] + dof - tree.free.v_offset[joint]
 
 
 def _support(model: Model, frame: str | int) -> tuple[int, ...]:
@@ -181,7 +199,6 @@ def _made(model: Model, idx: tuple[int, ...], *parts: Array) -> SparseJacobian:
     values, tree = jnp.concatenate(parts, axis=1).T, model.tree
     if not tree.followers:
         return SparseJacobian.from_values(values, idx, model.nv)
-    joint = [tree.free.dof_body[k] for k in idx]
-    led_by = [tree.v_offset[tree.leading_joint[j]] + k - tree.free.v_offset[j] for k, j in zip(idx, joint, strict=True)]
+    led_by = [_leading_dof(tree, k) for k in idx]
     ratio = projection(model).astype(values.dtype)[_array(idx), _array(tuple(led_by))]
     return SparseJacobian.from_values(values * ratio[None], led_by, model.nv).summed()
