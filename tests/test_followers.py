@@ -1,5 +1,6 @@
 """Joints that follow others: the reduced robot is the robot with all joints free, moved along G."""
 
+import dataclasses
 import inspect
 import pathlib
 
@@ -12,6 +13,8 @@ from evaluations import quick_jit
 
 import jaxdyn
 from jaxdyn import algorithms as alg
+from jaxdyn.app import ground, tuning
+from jaxdyn.contact.fields import leaf_ranks
 from jaxdyn.errors import InputError, JaxdynWarning, URDFError
 from jaxdyn.model import configuration, from_urdf, integrate, neutral, random_configuration
 from jaxdyn.model.followers import free_coordinates, free_model, free_velocity, independent_coordinates, projection
@@ -384,3 +387,17 @@ def test_limits_that_leave_no_room_are_named():
     with pytest.warns(JaxdynWarning, match="'x' leave no room for those of its followers 'y'"):
         model = from_urdf(text)
     assert float(model.lower[0]) == 1 and float(model.upper[0]) == 2
+
+
+def test_the_commands_know_how_followers_move_points_on_the_ground(hand):
+    q = np.asarray(random_configuration(hand, jax.random.key(2)))
+    at = tuning.survey(hand, q)
+    spots = [ground.Spot("f", np.array([[0.1, -0.2, 0.3], [0.0, 0.1, 0.0]]), True)]
+    kin = alg.forward_kinematics(hand, jnp.asarray(q))
+    theirs = [alg.point_jacobian(hand, kin, "f", jnp.asarray(p)) for p in spots[0].points]
+    np.testing.assert_allclose(tuning.point_jacobians(hand, at, spots), np.stack(theirs), atol=1e-12)
+
+
+def test_every_number_of_a_model_can_be_told_from_a_batch_of_it(hand):
+    sprung = dataclasses.replace(hand, stiffness=jnp.ones(hand.nv), spring_reference=neutral(hand))
+    assert leaf_ranks(sprung) == [leaf.ndim for leaf in jax.tree.leaves(sprung)]

@@ -30,6 +30,7 @@ import numpy as np
 import jaxdyn
 from jaxdyn.app.ground import Spot, choose, clouds, height
 from jaxdyn.app.robot import base_sizes, is_floating
+from jaxdyn.model.followers import projection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,18 +60,19 @@ def survey(model: jaxdyn.Model, q: np.ndarray) -> Survey:
 
 def point_jacobians(model: jaxdyn.Model, at: Survey, spots: list[Spot]) -> np.ndarray:
     """Jacobians (n, 3, nv) of the velocities of all points of the spots, in world axes."""
-    rows = []
+    rows, free = [], model.tree.free  # the axes are those of all joints, of followers too
     for spot in spots:
         i = model.frame(spot.frame)
         body = model.tree.frame_bodies[i]
         place = np.asarray(model.frame_placement.rotation[i], np.float64)
         local = spot.points @ place.T + np.asarray(model.frame_placement.translation[i], np.float64)
         world = local @ at.rotation[body].T + at.translation[body]
-        moves = np.asarray(model.tree.dof_support)[body]
+        moves = np.asarray(free.dof_support)[body]
         arms = world[:, None] - at.origin
         velocity = at.axes[None, :, :3] + np.cross(at.axes[None, :, 3:], arms)
         rows.append(np.where(moves[None, :, None], velocity, 0).swapaxes(1, 2))
-    return np.concatenate(rows) if rows else np.zeros((0, 3, model.nv))
+    all_joints = np.concatenate(rows) if rows else np.zeros((0, 3, free.nv))
+    return all_joints @ np.asarray(projection(model), np.float64)
 
 
 def lowest_point(model: jaxdyn.Model, at: Survey, spots: list[Spot]) -> float:

@@ -125,6 +125,10 @@ _MODEL_RANKS = {
     "shape_placement.translation": 2,
     "shape_size": 2,
     "shape_color": 2,
+    "follower_ratio": 1,
+    "follower_offset": 1,
+    "stiffness": 1,
+    "spring_reference": 1,
 }
 
 
