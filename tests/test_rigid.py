@@ -360,6 +360,13 @@ def test_mistakes_are_named():
         constraint_dynamics(model, q, v, tau, FixedPoint("fl_fot", jnp.zeros(3)))
     with pytest.raises(InputError, match="one degree of freedom"):
         constraint_dynamics(model, q, v, tau, JointCoupling(model.joint_names[0], "fl_knee"))
+    with pytest.raises(InputError, match="'fl_knee' cannot be coupled to itself"):
+        JointCoupling("fl_knee", "fl_knee")
+    for restitution in (-0.1, jnp.asarray([0.0, 0.5, 1.5]), jnp.nan):
+        with pytest.raises(InputError, match="restitution: wanted numbers from 0 to 1"):
+            impulse_dynamics(model, q, v, FixedPoint("fl_foot", jnp.zeros(3)), restitution=restitution)
+    with pytest.raises(InputError, match="compliance: wanted a number that is not negative"):
+        impulse_dynamics(model, q, v, FixedPoint("fl_foot", jnp.zeros(3)), compliance=-1.0)
     with pytest.raises(InputError, match="target"):
         FixedPoint("fl_foot", jnp.zeros(2))
     with pytest.raises(InputError, match=r"compliance.*3 rows"):

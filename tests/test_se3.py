@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pinocchio as pin
 import pytest
+from closeness import close
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
@@ -31,10 +32,6 @@ SAMPLE = twists(ANGLES)
 def batched(f):
     """One compiled program for each function, over the sample."""
     return jax.jit(jax.vmap(f))
-
-
-def close(found, expected, tol=1e-14):
-    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=0, atol=tol)
 
 
 def random_pose(seed):

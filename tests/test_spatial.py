@@ -2,6 +2,7 @@
 
 import itertools
 
+import closeness
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +17,7 @@ ALL_PAIRS = list(itertools.product(Representation, Representation))
 
 
 def close(found, expected, tol=1e-13):
-    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=0, atol=tol)
+    closeness.close(found, expected, tol)
 
 
 # --- representations, from a motion in time -------------------------------------------------------------------------

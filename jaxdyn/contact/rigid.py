@@ -247,7 +247,10 @@ class JointCoupling(RigidConstraint):
     """A joint is at `ratio` times another plus `offset`: a gear or belt as a constraint, with its force. One row, rad
     or m. (A `<mimic>` tag takes the coordinate away instead.)
 
-    **Arguments:** `joint`, `leader`: names of joints with one degree of freedom.
+    **Arguments:** `joint`, `leader`: names of two joints with one degree of freedom.
+
+    **Raises:** `InputError` for what are no two names; where it is used, `UnknownNameError`, and `InputError` for joints with
+    several degrees of freedom.
     """
 
     joint: str = eqx.field(static=True)
@@ -267,6 +270,11 @@ class JointCoupling(RigidConstraint):
         stiffness: FloatLike = 0.0,
         damping: FloatLike = 0.0,
     ) -> None:
+        for what, name in (("joint", joint), ("leader", leader)):
+            if not isinstance(name, str):
+                raise InputError(f"JointCoupling: {what}: wanted the name of a joint, given {name!r}.")
+        if joint == leader:
+            raise InputError(f"JointCoupling: joint {joint!r} cannot be coupled to itself.")
         self.joint, self.leader = joint, leader
         self.ratio = _gain("ratio", ratio, None)
         dtype = self.ratio.dtype

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jaxdyn.algorithms import cholesky
@@ -31,8 +32,9 @@ from jaxdyn.algorithms.kinematics import Kinematics, forward_kinematics
 from jaxdyn.algorithms.mass_matrix import crba
 from jaxdyn.algorithms.operational_space import delassus
 from jaxdyn.algorithms.topology import Topology
+from jaxdyn.contact.fields import check_sign
 from jaxdyn.contact.rigid import RigidConstraint
-from jaxdyn.errors import FloatLike, InputError, Status, as_float_array, check_shape
+from jaxdyn.errors import FloatLike, InputError, Status, as_float_array, check_shape, is_concrete
 from jaxdyn.model.model import Model
 
 
@@ -134,7 +136,7 @@ def impulse_dynamics(
 
     **Arguments:** as of `constraint_dynamics`; `restitution`: one number or one per row, 0 (rows come to rest) to 1.
 
-    **Raises:** as `constraint_dynamics`.
+    **Raises:** as `constraint_dynamics`, and for a restitution outside 0 .. 1.
     """
     constraints = _checked(constraints)
     q = as_configuration(model, q)
@@ -142,7 +144,10 @@ def impulse_dynamics(
     kin = forward_kinematics(model, q)
     system = _System(model, q, kin, constraints, compliance, iterations)
     before = _stacked(model, [c.jacobian(model, kin) @ v for c in constraints])
-    wanted = _per_row("restitution", restitution, before) * before
+    share = _per_row("restitution", restitution, before)
+    if is_concrete(share) and not np.all((np.asarray(share) >= 0) & (np.asarray(share) <= 1)):
+        raise InputError(f"restitution: wanted numbers from 0 to 1, given {restitution}.")
+    wanted = share * before
     momentum = _times(system.mass, v)
     after, p = system.solve(momentum, wanted)
     residual, status = system.outcome(after, p, momentum, wanted)
@@ -165,6 +170,7 @@ class _System:
         jacobians = [c.jacobian(model, kin) for c in constraints]
         rows = jnp.zeros(sum(c.rows for c in constraints), self.mass.dtype)
         self.compliance = _per_row("compliance", compliance, rows)
+        check_sign("compliance", self.compliance)
         eps = float(jnp.finfo(rows.dtype).eps)
         self.eps, self.weight = eps, eps**0.5
         if iterations is None:
