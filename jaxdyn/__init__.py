@@ -164,6 +164,7 @@ from .functions import Explicit as Explicit
 from .functions import ForceData as ForceData
 from .functions import FunctionSet as FunctionSet
 from .functions import Implicit as Implicit
+from .functions import KinematicFunction as KinematicFunction
 from .functions import Manipulability as Manipulability
 from .functions import NewtonResult as NewtonResult
 from .functions import OfParameterSubset as OfParameterSubset

@@ -13,12 +13,13 @@ from jaxdyn.functions.convex_shape_contact import Selection as Selection
 from jaxdyn.functions.convex_shape_contact import SurfaceContacts as SurfaceContacts
 from jaxdyn.functions.drawing import draw_shapes as draw_shapes
 from jaxdyn.functions.function import DifferentiableFunction as DifferentiableFunction
-from jaxdyn.functions.function import FunctionSet as FunctionSet
 from jaxdyn.functions.function import automatic_jacobian as automatic_jacobian
 from jaxdyn.functions.function import finite_differences as finite_differences
+from jaxdyn.functions.function_set import FunctionSet as FunctionSet
 from jaxdyn.functions.implicit import Comparison as Comparison
 from jaxdyn.functions.implicit import Explicit as Explicit
 from jaxdyn.functions.implicit import Implicit as Implicit
+from jaxdyn.functions.kinematic import KinematicFunction as KinematicFunction
 from jaxdyn.functions.measures import CenterOfMass as CenterOfMass
 from jaxdyn.functions.measures import CenterOfMassDistance as CenterOfMassDistance
 from jaxdyn.functions.measures import Manipulability as Manipulability

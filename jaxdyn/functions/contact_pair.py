@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxdyn.algorithms.kinematics import forward_kinematics
+from jaxdyn.algorithms.kinematics import Kinematics, forward_kinematics
 from jaxdyn.errors import FloatLike, InputError, check_shape
 from jaxdyn.functions.attachments import attachment
 from jaxdyn.functions.convex_shape_contact import ConvexShapeContact, Selection
-from jaxdyn.functions.function import DifferentiableFunction
 from jaxdyn.functions.implicit import Comparison, Explicit, Implicit
+from jaxdyn.functions.kinematic import KinematicFunction
 from jaxdyn.functions.spaces import ConfigurationSpace
 from jaxdyn.functions.surfaces import carriers, frame_poses, pick, surfaces
 from jaxdyn.math import so3
@@ -24,7 +24,7 @@ from jaxdyn.math.se3 import SE3
 from jaxdyn.model.model import Model
 
 
-class _OfContact(DifferentiableFunction):
+class _OfContact(KinematicFunction):
     """A function that depends on what its contact depends on."""
 
     contact: ConvexShapeContact
@@ -73,17 +73,12 @@ class ConvexShapeContactComplement(_OfContact):
         """R^3."""
         return LieSpace.R(3)
 
-    def value(self, q: FloatLike) -> Float[Array, "3"]:
+    def value_with(self, q: FloatLike, kin: Kinematics) -> Float[Array, "3"]:
         """The three numbers at `q` (nq,)."""
-        return _complement(self.contact, self.contact.select(q))
+        return _complement(self.contact, self.contact._select(*self.contact._surfaces(kin))[0])
 
-    def jacobian(self, q: FloatLike) -> Float[Array, "3 nv"]:
-        """Jacobian (3, nv), with the chosen pair and the side of the outline held fixed."""
-        return self.value_and_jacobian(q)[1]
-
-    def value_and_jacobian(self, q: FloatLike) -> tuple[Float[Array, "3"], Float[Array, "3 nv"]]:
-        """Both."""
-        kin = forward_kinematics(self.contact.model, q)
+    def value_and_jacobian_with(self, q: FloatLike, kin: Kinematics) -> tuple[Float[Array, "3"], Float[Array, "3 nv"]]:
+        """The three numbers, and their Jacobian with the chosen pair and the side of the outline held fixed."""
         chosen, here, there, _ = self.contact._select(*self.contact._surfaces(kin))
         motion = self.contact.relative_motion(kin, chosen, here, there)
         turn = jnp.matmul(so3.left_jacobian_inverse(chosen.rotation)[:1], motion[3:], precision="highest")
@@ -116,13 +111,15 @@ class ConvexShapeContactHold(_OfContact):
         """R^8."""
         return LieSpace.R(8)
 
-    def value(self, q: FloatLike) -> Float[Array, "8"]:
+    def value_with(self, q: FloatLike, kin: Kinematics) -> Float[Array, "8"]:
         """The eight numbers at `q` (nq,)."""
-        return jnp.concatenate([self.contact.value(q), self.complement.value(q)])
+        return jnp.concatenate([self.contact.value_with(q, kin), self.complement.value_with(q, kin)])
 
-    def jacobian(self, q: FloatLike) -> Float[Array, "8 nv"]:
-        """Both Jacobians, stacked."""
-        return jnp.concatenate([self.contact.jacobian(q), self.complement.jacobian(q)])
+    def value_and_jacobian_with(self, q: FloatLike, kin: Kinematics) -> tuple[Float[Array, "8"], Float[Array, "8 nv"]]:
+        """Those of both, stacked."""
+        value, jacobian = self.contact.value_and_jacobian_with(q, kin)
+        more, more_rows = self.complement.value_and_jacobian_with(q, kin)
+        return jnp.concatenate([value, more]), jnp.concatenate([jacobian, more_rows])
 
 
 def create_pair(

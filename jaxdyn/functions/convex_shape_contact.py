@@ -15,6 +15,7 @@ from jaxdyn.algorithms.kinematics import Kinematics, forward_kinematics
 from jaxdyn.errors import FloatLike, InputError, NotDefinedError, check_shape, is_concrete, unknown_name
 from jaxdyn.functions.attachments import attached_body, attachment, coordinate_mask, joints_between, velocity_mask
 from jaxdyn.functions.function import RobotFunction, automatic_jacobian, replaced
+from jaxdyn.functions.kinematic import KinematicFunction
 from jaxdyn.functions.polygon import LINE, POINT, POLYGON, ConvexShape, ShapeGeometry, as_shape
 from jaxdyn.functions.surfaces import (
     BodyMotions,
@@ -96,7 +97,7 @@ class Selection(eqx.Module):
     local: Float[Array, "3"]
 
 
-class ConvexShapeContact(RobotFunction):
+class ConvexShapeContact(RobotFunction, KinematicFunction):
     """Contact of two planar surfaces: the nearest pair among objects and floors, as five numbers that vanish in contact.
 
     Floors are turned over when they are taken in, so that their normals point into the bodies that carry them, as those of
@@ -291,9 +292,9 @@ class ConvexShapeContact(RobotFunction):
         )
         return selection, here, there, pick(floors.geometry, f)
 
-    def value(self, q: FloatLike) -> Float[Array, "5"]:
+    def value_with(self, q: FloatLike, kin: Kinematics) -> Float[Array, "5"]:
         """The five numbers at `q` (nq,)."""
-        floors, objects = self._surfaces(forward_kinematics(self.model, q))
+        floors, objects = self._surfaces(kin)
         if self.mode == "smooth":
             return self._smooth(floors, objects)
         chosen, _, _, geometry = self._select(floors, objects)
@@ -336,24 +337,19 @@ class ConvexShapeContact(RobotFunction):
         _, rows = self._all_pairs(*self._surfaces(forward_kinematics(self.model, q)))
         return -self.tau * jax.nn.logsumexp(-0.5 * jnp.sum(rows * rows, axis=1) / self.tau)
 
-    def jacobian(self, q: FloatLike) -> Float[Array, "5 nv"]:
-        """Jacobian (5, nv), with the chosen pair and the side of the outline held fixed.
+    def value_and_jacobian_with(self, q: FloatLike, kin: Kinematics) -> tuple[Float[Array, "5"], Float[Array, "5 nv"]]:
+        """The five numbers, and their Jacobian with the chosen pair and the side of the outline held fixed.
 
         **Raises:** `NotDefinedError` for segments in the exact mode, as in the original: there (ry, rz) mixes in the
         rotation about the segment. `automatic_jacobian` gives the derivative all the same.
         """
-        return self.value_and_jacobian(q)[1]
-
-    def value_and_jacobian(self, q: FloatLike) -> tuple[Float[Array, "5"], Float[Array, "5 nv"]]:
-        """Both."""
         if self.mode == "exact" and any(shape.kind == LINE for shape in self.objects):
             raise NotDefinedError(
                 f"the Jacobian of the exact contact {self.name!r} is not defined for segments; use the mode 'projected' or "
                 "'smooth', or automatic_jacobian(contact, q)."
             )
         if self.mode == "smooth":
-            return self.value(q), automatic_jacobian(self, q)
-        kin = forward_kinematics(self.model, q)
+            return self.value_with(q, kin), automatic_jacobian(self, q)
         floors, objects = self._surfaces(kin)
         chosen, here, there, geometry = self._select(floors, objects)
         motion = self.relative_motion(kin, chosen, here, there)

@@ -99,13 +99,22 @@ class Implicit(eqx.Module):
 
     def residual(self, q: FloatLike) -> Float[Array, " nv_out"]:
         """By how much each row misses (nv_out,): zero where it is satisfied or switched off."""
-        error = self.function.output_space.minus(self.function.value(q), self.right_hand_side)
+        return self.residual_of(self.function.value(q))
+
+    def residual_of(self, value: FloatLike) -> Float[Array, " nv_out"]:
+        """`residual` where the function's value is `value` (nq_out,)."""
+        error = self.function.output_space.minus(value, self.right_hand_side)
         return jnp.where(self._counts(error), error, jnp.zeros_like(error))
 
     def residual_and_jacobian(self, q: FloatLike) -> tuple[Float[Array, " nv_out"], Float[Array, "nv_out nv_in"]]:
         """`residual` and its Jacobian, whose rows are zero where the residual's are (an inequality on its limit too)."""
+        return self.residual_and_jacobian_of(*self.function.value_and_jacobian(q))
+
+    def residual_and_jacobian_of(
+        self, value: Float[Array, " nq_out"], jacobian: Float[Array, "nv_out nv_in"]
+    ) -> tuple[Float[Array, " nv_out"], Float[Array, "nv_out nv_in"]]:
+        """`residual_and_jacobian` where those of the function are `value` and `jacobian`."""
         space = self.function.output_space
-        value, jacobian = self.function.value_and_jacobian(q)
         error = space.minus(value, self.right_hand_side)
         if not space.is_vector_space:
             inner, _ = space.minus_jacobians(value, self.right_hand_side)

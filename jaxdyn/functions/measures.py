@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.algorithms.center_of_mass import center_of_mass, com_jacobian
-from jaxdyn.algorithms.kinematics import forward_kinematics
+from jaxdyn.algorithms.kinematics import Kinematics
 from jaxdyn.errors import FloatLike, InputError, check_shape
 from jaxdyn.functions.attachments import (
     as_placement,
@@ -24,6 +24,7 @@ from jaxdyn.functions.attachments import (
     velocity_mask,
 )
 from jaxdyn.functions.function import DifferentiableFunction, RobotFunction, automatic_jacobian
+from jaxdyn.functions.kinematic import KinematicFunction
 from jaxdyn.functions.polygon import POLYGON, ConvexShape, as_shape
 from jaxdyn.functions.spaces import ConfigurationSpace, Space
 from jaxdyn.math.lie_space import LieSpace
@@ -33,7 +34,7 @@ from jaxdyn.model.manifold import difference
 from jaxdyn.model.model import Model, check_model
 
 
-class CenterOfMass(RobotFunction):
+class CenterOfMass(RobotFunction, KinematicFunction):
     """Centre of mass of the robot in the world, or in one of its frames, m; rows x, y, z.
 
     **Arguments:** `model`; `reference`: name of a frame or joint, None for the world; `reference_placement`: pose, or
@@ -73,17 +74,14 @@ class CenterOfMass(RobotFunction):
         """R^n with a number for each row."""
         return LieSpace.R(len(self.rows))
 
-    def value(self, q: FloatLike) -> Float[Array, " rows"]:
+    def value_with(self, q: FloatLike, kin: Kinematics) -> Float[Array, " rows"]:
         """The centre of mass at `q` (nq,)."""
-        return self.value_and_jacobian(q)[0]
+        return self.value_and_jacobian_with(q, kin)[0]
 
-    def jacobian(self, q: FloatLike) -> Float[Array, "rows nv"]:
-        """From the motion axes of the joints, without differentiation."""
-        return self.value_and_jacobian(q)[1]
-
-    def value_and_jacobian(self, q: FloatLike) -> tuple[Float[Array, " rows"], Float[Array, "rows nv"]]:
-        """Both."""
-        kin = forward_kinematics(self.model, q)
+    def value_and_jacobian_with(
+        self, q: FloatLike, kin: Kinematics
+    ) -> tuple[Float[Array, " rows"], Float[Array, "rows nv"]]:
+        """Both, from the motion axes of the joints, without differentiation."""
         there = attached_pose(self.model, kin, self.reference, self.reference_placement)
         center = center_of_mass(self.model, kin)
         body = attached_body(self.model.tree, self.reference)
@@ -92,7 +90,7 @@ class CenterOfMass(RobotFunction):
         return there.apply_inverse(center)[rows], rotate_back(there.rotation, moved.T).T[rows]
 
 
-class PointDistance(RobotFunction):
+class PointDistance(RobotFunction, KinematicFunction):
     """Distance between two points fixed to frames of the robot or to the world, m. (1,) Where it is zero, so is the
     derivative.
 
@@ -136,17 +134,12 @@ class PointDistance(RobotFunction):
     def _bodies(self) -> tuple[int, int]:
         return attached_body(self.model.tree, self.frame), attached_body(self.model.tree, self.other)
 
-    def value(self, q: FloatLike) -> Float[Array, "1"]:
+    def value_with(self, q: FloatLike, kin: Kinematics) -> Float[Array, "1"]:
         """The distance at `q` (nq,)."""
-        return self.value_and_jacobian(q)[0]
+        return self.value_and_jacobian_with(q, kin)[0]
 
-    def jacobian(self, q: FloatLike) -> Float[Array, "1 nv"]:
-        """From the motion axes of the joints, without differentiation."""
-        return self.value_and_jacobian(q)[1]
-
-    def value_and_jacobian(self, q: FloatLike) -> tuple[Float[Array, "1"], Float[Array, "1 nv"]]:
-        """Both."""
-        kin = forward_kinematics(self.model, q)
+    def value_and_jacobian_with(self, q: FloatLike, kin: Kinematics) -> tuple[Float[Array, "1"], Float[Array, "1 nv"]]:
+        """Both, from the motion axes of the joints, without differentiation."""
         eye = jnp.eye(3, dtype=kin.origin.dtype)
         here = attached_pose(self.model, kin, self.frame, SE3(eye, self.point)).translation
         there = attached_pose(self.model, kin, self.other, SE3(eye, self.other_point)).translation
@@ -176,7 +169,7 @@ class PointDistance(RobotFunction):
         return (min(a, b), max(a, b))
 
 
-class CenterOfMassDistance(RobotFunction):
+class CenterOfMassDistance(RobotFunction, KinematicFunction):
     """Signed distance, in the plane of a polygon, of the centre of mass from its outline, m (1,): negative inside.
 
     With a horizontal polygon that the feet span, `Implicit(f, Comparison.INFERIOR, [-0.02])` keeps the centre of mass above
@@ -204,17 +197,12 @@ class CenterOfMassDistance(RobotFunction):
         """R^1."""
         return LieSpace.R(1)
 
-    def value(self, q: FloatLike) -> Float[Array, "1"]:
+    def value_with(self, q: FloatLike, kin: Kinematics) -> Float[Array, "1"]:
         """The distance at `q` (nq,)."""
-        return self.value_and_jacobian(q)[0]
+        return self.value_and_jacobian_with(q, kin)[0]
 
-    def jacobian(self, q: FloatLike) -> Float[Array, "1 nv"]:
-        """From the motion axes of the joints and the direction to the outline."""
-        return self.value_and_jacobian(q)[1]
-
-    def value_and_jacobian(self, q: FloatLike) -> tuple[Float[Array, "1"], Float[Array, "1 nv"]]:
-        """Both."""
-        kin = forward_kinematics(self.model, q)
+    def value_and_jacobian_with(self, q: FloatLike, kin: Kinematics) -> tuple[Float[Array, "1"], Float[Array, "1 nv"]]:
+        """Both, from the motion axes of the joints, without differentiation."""
         there = attached_pose(self.model, kin, self.shape.frame, SE3.identity(dtype=kin.origin.dtype))
         center = center_of_mass(self.model, kin)
         body = attached_body(self.model.tree, self.shape.frame)

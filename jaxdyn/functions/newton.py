@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 from jaxdyn.errors import FloatLike, InputError, Status, check_key, check_shape, unknown_name
 from jaxdyn.functions.function import DifferentiableFunction
 from jaxdyn.functions.implicit import Implicit
+from jaxdyn.functions.kinematic import OneOfEachModel, values_and_jacobians_of, values_of
 from jaxdyn.functions.spaces import ConfigurationSpace, Space, same_space
 
 METHODS = ("levenberg_marquardt", "gauss_newton")
@@ -171,9 +172,11 @@ def _box(
 
 def _evaluate(levels: Levels, q: Array) -> list[tuple[Array, Array]]:
     """Residual and Jacobian of each level."""
+    functions = [constraint.function for level in levels for constraint in level]
+    known = iter(values_and_jacobians_of(functions, q))
     result = []
     for level in levels:
-        parts = [constraint.residual_and_jacobian(q) for constraint in level]
+        parts = [constraint.residual_and_jacobian_of(*next(known)) for constraint in level]
         result.append((jnp.concatenate([r for r, _ in parts]), jnp.concatenate([j for _, j in parts])))
     return result
 
@@ -337,7 +340,8 @@ class _Outcome(eqx.Module):
 # both within the degrees of freedom that are not at a limit. The formula is itself differentiable, and its q is the output
 # of the same rule, so that higher derivatives follow. The rows of several levels count together.
 @eqx.filter_custom_jvp
-def _solution(levels: Levels, options: _Options, space: Space, q: Array) -> _Outcome:
+def _solution(problem: OneOfEachModel, options: _Options, q: Array) -> _Outcome:
+    levels, space = problem.tree()
     state = _iterate(levels, options, space, q)
     residual = jnp.concatenate([r for r, _ in state.evaluated])
     return _Outcome(state.q, state.errors, residual, state.status, state.iterations - 1)
@@ -345,20 +349,23 @@ def _solution(levels: Levels, options: _Options, space: Space, q: Array) -> _Out
 
 @_solution.def_jvp
 def _solution_jvp(primals, tangents):
-    levels, options, space, q = primals
-    d_levels, _, _, d_q = tangents
-    outcome = _solution(levels, options, space, q)
+    problem, options, q = primals
+    d_problem, _, d_q = tangents
+    levels, space = problem.tree()
+    outcome = _solution(problem, options, q)
     solution = outcome.q
     free = _Box(options, space).free(solution)
     jacobian = jnp.concatenate([j for _, j in _evaluate(levels, solution)]) * free[None]
     inverse = _damped_inverse(jacobian, _least_damping(jacobian))
 
-    def residuals(levels):
-        return jnp.concatenate([c.residual(solution) for level in levels for c in level])
+    def residuals(problem):
+        constraints = [c for level in problem.tree()[0] for c in level]
+        values = values_of([c.function for c in constraints], solution)
+        return jnp.concatenate([c.residual_of(y) for c, y in zip(constraints, values, strict=True)])
 
     change = jnp.zeros(space.nv, q.dtype)
-    if jax.tree.leaves(d_levels):
-        change = change - _mv(inverse, eqx.filter_jvp(residuals, (levels,), (d_levels,))[1])
+    if jax.tree.leaves(d_problem):
+        change = change - _mv(inverse, eqx.filter_jvp(residuals, (problem,), (d_problem,))[1])
     if d_q is not None:
         start = space.normalize(q)
         moved = free * jax.jvp(lambda x: space.minus(x, start), (q,), (d_q,))[1]
@@ -369,5 +376,5 @@ def _solution_jvp(primals, tangents):
 
 
 def _solved(levels: Levels, options: _Options, space: Space, q: Array) -> NewtonResult:
-    end = _solution(levels, options, space, q)
+    end = _solution(OneOfEachModel((levels, space)), options, q)
     return NewtonResult(end.q, end.errors, end.status, end.iterations, end.residual)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.algorithms.kinematics import Kinematics, forward_kinematics
+from jaxdyn.algorithms.kinematics import Kinematics
 from jaxdyn.errors import FloatLike, InputError
 from jaxdyn.functions.attachments import (
     as_placement,
@@ -22,13 +22,14 @@ from jaxdyn.functions.attachments import (
     velocity_mask,
 )
 from jaxdyn.functions.function import RobotFunction
+from jaxdyn.functions.kinematic import KinematicFunction
 from jaxdyn.math import so3
 from jaxdyn.math.lie_space import LieSpace
 from jaxdyn.math.se3 import SE3
 from jaxdyn.model.model import Model, check_model
 
 
-class PoseFunction(RobotFunction):
+class PoseFunction(RobotFunction, KinematicFunction):
     """The pose M of one frame (with its `placement` in a frame of the robot) in another (with its `reference_placement` in a
     frame of the robot, or in the world): abstract base of `Position`, `Orientation`, `Transformation` and their relative
     versions.
@@ -59,11 +60,10 @@ class PoseFunction(RobotFunction):
         """The body that carries the frame and the one that carries the reference (-1: the world)."""
         return attached_body(self.model.tree, self.frame), attached_body(self.model.tree, self.reference)
 
-    def _poses(self, q: FloatLike) -> tuple[Kinematics, SE3, SE3]:
-        """Kinematics, pose of the frame and pose of the reference."""
-        kin = forward_kinematics(self.model, q)
+    def _poses(self, kin: Kinematics) -> tuple[SE3, SE3]:
+        """Pose of the frame and pose of the reference."""
         here = attached_pose(self.model, kin, self.frame, self.placement)
-        return kin, here, attached_pose(self.model, kin, self.reference, self.reference_placement)
+        return here, attached_pose(self.model, kin, self.reference, self.reference_placement)
 
     def _coordinates(self, pose: SE3) -> Array:
         """The value from the pose M."""
@@ -77,21 +77,19 @@ class PoseFunction(RobotFunction):
             parts.append(so3.log(pose.rotation)[np.asarray([i - 3 for i in self.rows if i >= 3], dtype=int)])
         return jnp.concatenate(parts)
 
-    def value(self, q: FloatLike) -> Float[Array, " nq_out"]:
+    def value_with(self, q: FloatLike, kin: Kinematics) -> Float[Array, " nq_out"]:
         """Translation and rotation vector of M, the rows of the mask; or M as an element."""
-        _, here, there = self._poses(q)
+        here, there = self._poses(kin)
         return self._coordinates(there.inverse() @ here)
-
-    def jacobian(self, q: FloatLike) -> Float[Array, "nv_out nv_in"]:
-        """From the motion axes of the joints, without differentiation."""
-        return self.value_and_jacobian(q)[1]
 
     # In axes of the reference the frame's origin moves with v = J_lin dq and turns with w = J_ang dq. The translation of M
     # has rate v. Its rotation R turns as R' = hat(w) R, so that the rate of its rotation vector r is the inverse left
     # Jacobian at r times w, and its tangent in body axes is R^T w.
-    def value_and_jacobian(self, q: FloatLike) -> tuple[Float[Array, " nq_out"], Float[Array, "nv_out nv_in"]]:
-        """Both."""
-        kin, here, there = self._poses(q)
+    def value_and_jacobian_with(
+        self, q: FloatLike, kin: Kinematics
+    ) -> tuple[Float[Array, " nq_out"], Float[Array, "nv_out nv_in"]]:
+        """Both, from the motion axes of the joints, without differentiation."""
+        here, there = self._poses(kin)
         pose = there.inverse() @ here
         body, reference = self.bodies
         motion = relative_motion(self.model, kin, body, reference, here.translation, there.rotation)
