@@ -489,6 +489,9 @@ def test_mistakes_are_named():
         ConvexShapeContact(model, [floor], [foot], mode="project")
     with pytest.raises(InputError, match="margin"):
         ConvexShapeContact(model, [floor], [foot], margin=np.zeros(2))
+    for width in ("tau", "gate"):
+        with pytest.raises(InputError, match=f"{width}: wanted a positive"):
+            ConvexShapeContact(model, [floor], [foot], mode="smooth", **{width: 0.0})
 
 
 def test_contacts_are_equal_if_all_their_parts_are():

@@ -312,3 +312,8 @@ def test_configurations_are_a_space():
     np.testing.assert_allclose(space.minus(space.plus(q, 0.1 * np.ones(6)), q), 0.1, atol=1e-14)
     assert space.neutral(jnp.float32).dtype == jnp.float32
     assert str(space) == "configurations (nq=6, nv=6)"
+
+
+def test_a_step_of_zero_is_refused():
+    with pytest.raises(InputError, match="positive step"):
+        F.finite_difference_central(np.zeros(F.input_size), eps=0.0)

@@ -232,6 +232,10 @@ def test_mistakes_are_named():
         solve_newton(CURVES, START, limits=True)
     with pytest.raises(InputError, match="q: wanted shape"):
         solve_newton(reach, np.zeros(6))
+    with pytest.raises(InputError, match="max_iterations"):
+        solve_newton(reach, q, max_iterations=-1)
+    with pytest.raises(InputError, match="coordinate 0 are crossed"):
+        solve_newton(reach, q, lower=np.ones(len(q)), upper=np.zeros(len(q)))
 
 
 def test_single_precision_converges_to_its_own_tolerance():

@@ -159,6 +159,8 @@ class ConvexShapeContact(RobotFunction, KinematicFunction):
     ) -> None:
         check_model(model)
         for what, given in (("floors", floors), ("objects", objects)):
+            if not isinstance(given, Sequence):
+                raise InputError(f"{what}: wanted a list of shapes, given {given!r:.80}.")
             if len(given) == 0:
                 raise InputError(f"{what}: a contact needs at least one floor and one object, given no {what}.")
         dtype = model.dtype
@@ -176,6 +178,9 @@ class ConvexShapeContact(RobotFunction, KinematicFunction):
         self.tau = check_shape("tau", _as_float(tau), (), dtype=dtype)
         # of the width over which neighbouring pairs are mixed
         self.gate = 0.1 * jnp.sqrt(self.tau) if gate is None else check_shape("gate", _as_float(gate), (), dtype=dtype)
+        for what, width in (("tau", self.tau), ("gate", self.gate)):
+            if is_concrete(width) and not width > 0:
+                raise InputError(f"{what}: wanted a positive number, given {float(width)}.")
         self.pair = None
         self.mode = _known("mode", mode, MODES)
         self.normal_align = _known("normal_align", normal_align, ALIGNMENTS)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.errors import FloatLike, check_shape, unknown_name
+from jaxdyn.errors import FloatLike, InputError, check_shape, unknown_name
 from jaxdyn.functions.spaces import ConfigurationSpace, Space
 from jaxdyn.math.lie_space import LieElement, LieSpace
 from jaxdyn.model.model import Model
@@ -185,6 +185,15 @@ class RobotFunction(DifferentiableFunction):
         return ConfigurationSpace(self.model)
 
 
+def check_function(what: str, given: Any) -> None:
+    """Refuses what is no `DifferentiableFunction`.
+
+    **Raises:** `InputError`.
+    """
+    if not isinstance(given, DifferentiableFunction):
+        raise InputError(f"{what}: wanted a DifferentiableFunction, given {given!r:.80}.")
+
+
 def replaced(module: T, **changes: Any) -> T:
     """A copy of a module with some fields changed, static ones too, and nothing checked."""
     new = object.__new__(type(module))
@@ -248,7 +257,7 @@ def finite_differences(
     freedom by their number, which is meaningless after a quaternion, and rounding drowns the result where `q_j` is
     tiny: it is there for comparisons. Inactive columns are zero.
 
-    **Raises:** `InputError` for a wrong shape, `UnknownNameError` for an unknown `step`.
+    **Raises:** `InputError` for a wrong shape or a step that is not positive, `UnknownNameError` for an unknown `step`.
     """
     if step not in STEPS:
         raise unknown_name("step", step, STEPS)
@@ -257,6 +266,8 @@ def finite_differences(
     unit = float(jnp.finfo(q.dtype).eps)
     usual = unit ** (1 / 3) if central and step == "absolute" else unit**0.5
     width = usual if eps is None else float(eps)
+    if not width > 0:
+        raise InputError(f"eps: wanted a positive step, given {width}.")
     columns = np.flatnonzero(function.active_derivative_parameters)
     size = jnp.full(source.nv, width, q.dtype)
     if step == "relative":

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.errors import FloatLike, InputError
-from jaxdyn.functions.function import DifferentiableFunction
+from jaxdyn.functions.function import DifferentiableFunction, check_function
 from jaxdyn.functions.kinematic import values_and_jacobians_of, values_of
 from jaxdyn.functions.spaces import Space, same_space
 from jaxdyn.math.lie_space import LieSpace
@@ -27,7 +27,11 @@ class FunctionSet(DifferentiableFunction):
     functions: tuple[DifferentiableFunction, ...]
 
     def __init__(self, functions: Sequence[DifferentiableFunction], name: str = "", context: str = "") -> None:
+        if isinstance(functions, DifferentiableFunction):
+            raise InputError(f"FunctionSet: wanted a sequence of functions, given one: {functions!r:.80}.")
         functions = tuple(functions)
+        for i, f in enumerate(functions):
+            check_function(f"FunctionSet: function {i}", f)
         if not functions:
             raise InputError("FunctionSet: wanted at least one function, given none.")
         for f in functions[1:]:

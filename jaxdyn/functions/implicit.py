@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxdyn.errors import FloatLike, InputError, check_shape
-from jaxdyn.functions.function import DifferentiableFunction, replaced, same
+from jaxdyn.functions.function import DifferentiableFunction, check_function, replaced, same
 from jaxdyn.functions.spaces import ConfigurationSpace, Space
 from jaxdyn.math.lie_space import LieSpace
 
@@ -57,7 +57,12 @@ class Implicit(eqx.Module):
         right_hand_side: FloatLike | None = None,
         mask: Sequence[bool] | None = None,
     ) -> None:
+        check_function("function", function)
         space = function.output_space
+        if isinstance(comparison, str):
+            raise InputError(
+                f"comparison: wanted a Comparison, such as Comparison.EQUALITY, given the text {comparison!r}."
+            )
         given = (comparison,) * space.nv if isinstance(comparison, Comparison) else tuple(comparison)
         active = (True,) * space.nv if mask is None else tuple(bool(m) for m in mask)
         for what, values in (("comparison", given), ("mask", active)):
@@ -66,6 +71,8 @@ class Implicit(eqx.Module):
                     f"{what}: {function.name!r} has {space.nv} rows, given {len(values)} entries. "
                     "One comparison stands for all rows."
                 )
+        if wrong := [c for c in given if not isinstance(c, Comparison)]:
+            raise InputError(f"comparison: wanted a Comparison, such as Comparison.EQUALITY, given {wrong[0]!r}.")
         self.function, self.comparison, self.mask = function, given, active
         if right_hand_side is None:
             self.right_hand_side = space.neutral(_dtype(function))

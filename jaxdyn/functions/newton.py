@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
-from jaxdyn.errors import FloatLike, InputError, Status, check_key, check_shape, unknown_name
+from jaxdyn.errors import FloatLike, InputError, Status, check_key, check_shape, is_concrete, unknown_name
 from jaxdyn.functions.function import DifferentiableFunction
 from jaxdyn.functions.implicit import Implicit
 from jaxdyn.functions.kinematic import OneOfEachModel, values_and_jacobians_of, values_of
@@ -99,6 +99,8 @@ def solve_newton(
         raise unknown_name("method", method, METHODS)
     if optional and len(levels) < 2:
         raise InputError("optional: the last level can be optional only if there is another before it.")
+    if isinstance(max_iterations, bool) or not isinstance(max_iterations, (int, np.integer)) or max_iterations < 0:
+        raise InputError(f"max_iterations: wanted a number of steps that is not negative, given {max_iterations!r}.")
     if tolerance is None:
         tolerance = 1e-9 if jnp.finfo(q.dtype).bits == 64 else 1e-5
     options = _Options(
@@ -164,6 +166,9 @@ def _box(
         return None, None
     low = jnp.full(space.nq, -jnp.inf, dtype) if lower is None else check_shape("lower", lower, (space.nq,))
     high = jnp.full(space.nq, jnp.inf, dtype) if upper is None else check_shape("upper", upper, (space.nq,))
+    if is_concrete(low) and is_concrete(high) and (crossed := np.flatnonzero(np.asarray(low) > np.asarray(high))).size:
+        i = crossed[0]
+        raise InputError(f"lower, upper: the limits of coordinate {i} are crossed: {float(low[i])} > {float(high[i])}.")
     return low, high
 
 
