@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 import jaxdyn
 from jaxdyn.app.robot import is_floating
-from jaxdyn.app.tuning import Plan
+from jaxdyn.app.tuning import LARGEST_FRICTION, Plan
 from jaxdyn.viz.values import quaternion
 
 FRICTION = 0.8
@@ -120,7 +120,7 @@ def perturbed_states(
         return jax.vmap(one)(keys)
 
     x0 = states(model, q0, keys[1:], spread, speed, jnp.asarray(drop, dtype))
-    friction = jax.random.uniform(keys[0], (environments,), dtype, 0.4, 1.0)
+    friction = jax.random.uniform(keys[0], (environments,), dtype, 0.4, LARGEST_FRICTION)
     return x0, friction
 
 

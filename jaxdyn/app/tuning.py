@@ -8,7 +8,9 @@ here starts from the mass matrix `M` in the initial posture:
   largest eigenvalue of `J M^-1 J^T` (J: velocities of all points along the normal) semi-implicit Euler needs
   `k lambda dt^2` and `b lambda dt` well below 4 and 2; they are kept below 0.3 and 0.8.
 - **Friction** grows over the slip velocity `v_s = friction N lambda dt / 1.4`, with the usual load `N` of a point and
-  `lambda` as before, across the normal: a factor of 0.7 below what is stable.
+  `lambda` as before, across the normal: a factor of 0.7 below what is stable. It grows further until all of it together,
+  contacts, friction of the largest coefficient that environments draw, and gains, has `h eig(M^-1 (D + h K / 2))` of 1.9 at
+  most, where 2 is the limit. If that takes more than 0.5 m/s, there is one more substep.
 - **Substeps**: as many as it takes for the ground not to become softer than a fifth of what is wanted, and for a slip
   velocity of 0.3 m/s at most; but not more than 8.
 - **PD control.** `kp = weight * height` for robots that stand (that keeps an inverted pendulum upright), `10 x` the
@@ -31,6 +33,9 @@ import jaxdyn
 from jaxdyn.app.ground import Spot, choose, clouds, height
 from jaxdyn.app.robot import base_sizes, is_floating
 from jaxdyn.model.followers import projection
+
+# The largest coefficient of friction that environments draw.
+LARGEST_FRICTION = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,15 +151,27 @@ def plan(
     wish = load / min(0.008 * size, 0.01)
     along, across = _largest(down[:, 2:], inverse), _largest(down[:, :2], inverse)
     longest = min(np.sqrt(0.3 / (0.2 * wish * along)), 1.4 * 0.3 / (friction * load * across)) if len(down) else np.inf
-    substeps = substeps or min(8, max(1, int(np.ceil(dt / longest - 1e-6))))
-    h = dt / substeps
-    ground = _ground(wish, load, friction, along, across, h)
     kp, kd = _gains(model, at, weight, size, inverse, dt, floating)
+
+    def ground_for(substeps: int) -> Ground:
+        h = dt / substeps
+        ground = _ground(wish, load, friction, along, across, h)
+        if not len(down):
+            return ground
+        most = max(friction, LARGEST_FRICTION) * load
+        return dataclasses.replace(
+            ground, slip_velocity=_slip_velocity(ground, most, down, inverse, kd + 0.5 * (dt / substeps) * kp, h)
+        )
+
+    fewest = min(8, max(1, int(np.ceil(dt / longest - 1e-6))))
+    chosen = substeps or next((n for n in range(fewest, 8) if ground_for(n).slip_velocity < 0.5), 8)
+    ground = ground_for(chosen)
+    longest = min(longest, dt / chosen) if chosen > fewest else longest
     q = np.array(q)
     if floating:
         q[2] -= lowest_point(model, at, spots) + ground.sink
     hold = _hold(model, at, jacobians[supports])
-    return Plan(q, spots, ground, substeps, kp, kd, hold, torque_limit(model), size, float(longest))
+    return Plan(q, spots, ground, chosen, kp, kd, hold, torque_limit(model), size, float(longest))
 
 
 def regular(model: jaxdyn.Model, q: np.ndarray, armature: float = 0.0) -> tuple[jaxdyn.Model, list[str]]:
@@ -222,6 +239,27 @@ def _ground(wish: float, load: float, friction: float, along: float, across: flo
     b = min(b, 0.8 / (along * h)) if along else b
     slip = max(0.02, friction * load * across * h / 1.4)
     return Ground(float(k), float(b), float(slip), float(load / k))
+
+
+def _slip_velocity(
+    ground: Ground, most: float, jacobians: np.ndarray, inverse: np.ndarray, kd: np.ndarray, h: float
+) -> float:
+    """That of the ground, raised until contacts that bear friction of up to `most` (N) and the joints' damping are stable together."""
+    root = np.linalg.cholesky(0.5 * (inverse + inverse.T))
+
+    def onto(rows: np.ndarray) -> np.ndarray:
+        rows = rows.reshape(-1, rows.shape[-1]) @ root
+        return rows.T @ rows
+
+    joints = root[len(root) - len(kd) :]
+    rest = h * ((ground.damping + 0.5 * h * ground.stiffness) * onto(jacobians[:, 2:]) + (joints.T * kd) @ joints)
+    rubbing = h * most * onto(jacobians[:, :2])
+    fastest = lambda a: float(np.linalg.eigvalsh(a).max())  # noqa: E731
+    limit = max(1.9, 0.5 * (fastest(rest) + 2))
+    slip = ground.slip_velocity
+    while fastest(rest) < 2 and fastest(rest + rubbing / slip) > limit:
+        slip *= 1.05
+    return float(slip)
 
 
 def _gains(
