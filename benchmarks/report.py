@@ -12,6 +12,7 @@ JAX_PEERS = ("frax",)
 TITLES = {
     "rnea": "inverse dynamics",
     "crba": "mass matrix",
+    "crba_kept": "mass matrices, all kept",
     "aba": "forward dynamics",
     "aba_derivatives": "d FD / d(q, v, tau)",
     "rnea_derivatives": "d ID / d(q, v, a)",

@@ -121,7 +121,9 @@ def reference(model, states: dict[str, np.ndarray], count: int = CHECKED) -> dic
         mass = pin.crba(model, data, q)
         mass = np.triu(mass) + np.triu(mass, 1).T
         keep("crba", mass)
+        keep("crba_kept", mass)
         keep("mass_solve", np.linalg.solve(mass, tau))
+        keep("factor_solve", np.linalg.solve(mass, tau))
         keep("aba", pin.aba(model, data, q, v, tau))
         dq, dv, inverse = pin.computeABADerivatives(model, data, q, v, tau)
         keep("aba_derivatives", np.stack([dq, dv, np.triu(inverse) + np.triu(inverse, 1).T]))

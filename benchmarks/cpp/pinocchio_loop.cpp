@@ -78,7 +78,11 @@ struct Worker {
         dtau_dv(Matrix::Zero(model.nv, model.nv)), dtau_da(Matrix::Zero(model.nv, model.nv)) {}
   Data data;
   Vector solution;
-  Matrix jacobian, half, delassus;
+  // Of a whole batch: given matrices and Jacobians, and results, for what takes or returns one per state.
+  std::vector<Matrix> masses, jacobians, results;
+  const State* given = nullptr;  // the first of the states whose matrices those are
+  Matrix solutions;
+  Matrix half;
   Matrix dtau_dq, dtau_dv, dtau_da;
 };
 
@@ -105,6 +109,40 @@ Matrix from_upper(const Matrix& m) {
   Matrix full = m.triangularView<Eigen::Upper>();
   full.triangularView<Eigen::StrictlyLower>() = full.transpose().triangularView<Eigen::StrictlyLower>();
   return full;
+}
+
+// The mass matrix of each state and the Jacobian of one point on each body at the end of a limb, made once.
+void give_matrices(const Model& m, Worker& w, const State* begin, const State* end) {
+  if (w.given == begin && w.masses.size() == static_cast<std::size_t>(end - begin)) return;
+  w.given = begin;
+  w.masses.clear();
+  w.jacobians.clear();
+  std::vector<pin::JointIndex> ends;
+  for (pin::JointIndex j = 1; j < m.joints.size(); ++j)
+    if (m.children[j].empty()) ends.push_back(j);
+  Eigen::Matrix<double, 6, Eigen::Dynamic> one(6, m.nv);
+  for (const State* s = begin; s != end; ++s) {
+    pin::crba(m, w.data, s->q, pin::Convention::LOCAL);
+    w.masses.push_back(from_upper(w.data.M));
+    pin::computeJointJacobians(m, w.data, s->q);
+    Matrix all = Matrix::Zero(m.nv, 3 * static_cast<Eigen::Index>(ends.size()));
+    for (std::size_t k = 0; k < ends.size(); ++k) {
+      one.setZero();
+      pin::getJointJacobian(m, w.data, ends[k], pin::LOCAL_WORLD_ALIGNED, one);
+      all.middleCols(3 * static_cast<Eigen::Index>(k), 3) = one.topRows(3).transpose();
+    }
+    w.jacobians.push_back(all);
+  }
+}
+
+// The mass matrices of all states, whole and kept.
+void keep_masses(const Model& m, Worker& w, const State* begin, const State* end, pin::Convention convention) {
+  w.results.resize(static_cast<std::size_t>(end - begin), Matrix(m.nv, m.nv));
+  for (const State* s = begin; s != end; ++s) {
+    pin::crba(m, w.data, s->q, convention);
+    w.data.M.triangularView<Eigen::StrictlyLower>() = w.data.M.transpose().triangularView<Eigen::StrictlyLower>();
+    w.results[static_cast<std::size_t>(s - begin)] = w.data.M;
+  }
 }
 
 std::map<std::string, Algorithm> algorithms() {
@@ -149,38 +187,38 @@ std::map<std::string, Algorithm> algorithms() {
                            w.solution = s.tau;
                            pin::cholesky::solve(m, w.data, w.solution);
                          }), solution};
-  // The factor and the solve alone: the mass matrix is made once per call, at the first state. Its values do
-  // not change what the factor costs.
+  const auto kept = [](const Worker& w, auto& out) { append(w.results.back(), out); };
+  table["crba_kept_local"] = {[](const Model& m, Worker& w, const State* begin, const State* end) {
+                                keep_masses(m, w, begin, end, pin::Convention::LOCAL);
+                              }, kept};
+  table["crba_kept_world"] = {[](const Model& m, Worker& w, const State* begin, const State* end) {
+                                keep_masses(m, w, begin, end, pin::Convention::WORLD);
+                              }, kept};
+  // The factor and the solve alone, of a batch of given matrices.
   table["factor_solve"] = {[](const Model& m, Worker& w, const State* begin, const State* end) {
-                             pin::crba(m, w.data, begin->q, pin::Convention::LOCAL);
+                             give_matrices(m, w, begin, end);
+                             w.solutions.resize(m.nv, end - begin);
                              for (const State* s = begin; s != end; ++s) {
+                               w.data.M = w.masses[static_cast<std::size_t>(s - begin)];
                                pin::cholesky::decompose(m, w.data);
                                w.solution = s->tau;
                                pin::cholesky::solve(m, w.data, w.solution);
+                               w.solutions.col(s - begin) = w.solution;
                              }
                            }, solution};
-  // Factor, and J M^-1 J^T of one point on each body at the end of a limb; J, too, is made once per call.
+  // Factor, and J M^-1 J^T; M and J given.
   table["factor_delassus"] = {[](const Model& m, Worker& w, const State* begin, const State* end) {
-                                pin::crba(m, w.data, begin->q, pin::Convention::LOCAL);
-                                pin::computeJointJacobians(m, w.data, begin->q);
-                                std::vector<pin::JointIndex> ends;
-                                for (pin::JointIndex j = 1; j < m.joints.size(); ++j)
-                                  if (m.children[j].empty()) ends.push_back(j);
-                                w.jacobian.setZero(m.nv, 3 * static_cast<Eigen::Index>(ends.size()));
-                                Eigen::Matrix<double, 6, Eigen::Dynamic> one(6, m.nv);
-                                for (std::size_t k = 0; k < ends.size(); ++k) {
-                                  one.setZero();
-                                  pin::getJointJacobian(m, w.data, ends[k], pin::LOCAL_WORLD_ALIGNED, one);
-                                  w.jacobian.middleCols(3 * static_cast<Eigen::Index>(k), 3) =
-                                      one.topRows(3).transpose();
-                                }
-                                for (const State* s = begin; s != end; ++s) {
+                                const auto count = static_cast<std::size_t>(end - begin);
+                                give_matrices(m, w, begin, end);
+                                w.results.resize(count);
+                                for (std::size_t i = 0; i < count; ++i) {
+                                  w.data.M = w.masses[i];
                                   pin::cholesky::decompose(m, w.data);
-                                  w.half = w.jacobian;
+                                  w.half = w.jacobians[i];
                                   pin::cholesky::Uiv(m, w.data, w.half);
-                                  w.delassus.noalias() = w.half.transpose() * w.data.Dinv.asDiagonal() * w.half;
+                                  w.results[i].noalias() = w.half.transpose() * w.data.Dinv.asDiagonal() * w.half;
                                 }
-                              }, [](const Worker& w, auto& out) { append(w.delassus, out); }};
+                              }, kept};
   return table;
 }
 

@@ -33,7 +33,7 @@ class Job:
 
 
 class Case(Protocol):
-    """`run` is called once before anything is timed; `result` afterwards."""
+    """`run` is called once before anything is timed; `result` at any time, it runs the case if nobody has."""
 
     evaluations: int  # of the function, per run
 

@@ -41,6 +41,8 @@ class JaxCase:
     def result(self) -> np.ndarray:
         if self._convert is None:
             raise NotImplementedError("there is nothing to compare for this case")
+        if self._last is None:  # asked for before it was timed
+            self.run()
         return self._convert(jax.tree.map(np.asarray, self._last))
 
     def _lower(self):
