@@ -148,6 +148,21 @@ def test_a_robot_without_springs_has_none():
     np.testing.assert_allclose(joint_spring_torque(half, neutral(model)), 0, atol=1e-7)
 
 
+def test_leaves_of_a_wrong_shape_are_refused_and_do_not_broadcast():
+    model = random_model(1, 4, dtype=jnp.float64)
+    for stiffness in (jnp.ones(1), jnp.ones(()), jnp.ones(model.nv + 1)):
+        wrong = eqx.tree_at(lambda m: m.stiffness, model, stiffness, is_leaf=lambda x: x is None)
+        for function in (joint_spring_torque, spring_energy):
+            with pytest.raises(InputError, match=r"model\.stiffness: wanted shape"):
+                function(wrong, neutral(model))
+    rest = jnp.zeros(1)
+    wrong = eqx.tree_at(
+        lambda m: (m.stiffness, m.spring_reference), model, (jnp.ones(model.nv), rest), is_leaf=lambda x: x is None
+    )
+    with pytest.raises(InputError, match=r"model\.spring_reference: wanted shape"):
+        spring_energy(wrong, neutral(model))
+
+
 def test_a_continuous_joint_takes_the_short_way():
     builder = ModelBuilder().add_link("base").add_link("wheel", 1.0)
     builder.add_joint("turn", "continuous", "base", "wheel", stiffness=2.0, spring_reference=3.0)
@@ -301,6 +316,7 @@ def test_files_without_springs_are_written_for_older_readers_too(tmp_path):
         ({"stiffness": -1.0}, "stiffness=-1.0: wanted a finite number, not negative"),
         ({"stiffness": np.nan}, "stiffness=nan"),
         ({"stiffness": (1.0, 2.0)}, "stiffness="),
+        ({"stiffness": "soft"}, "stiffness: wanted numbers, given 'soft'"),
         ({"spring_reference": (0.0, 1.0)}, r"spring_reference: wanted 1 finite numbers for a revolute joint"),
         ({"spring_reference": np.inf}, "spring_reference: wanted 1 finite"),
     ],

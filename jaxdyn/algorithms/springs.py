@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.algorithms.configuration import Configuration, as_configuration, layout
-from jaxdyn.errors import FloatLike
+from jaxdyn.errors import FloatLike, check_shape
 from jaxdyn.math import so3
 from jaxdyn.model.joints import WRAPPED, nearest_turn, neutral_coordinates
 from jaxdyn.model.model import Model, check_model
@@ -37,14 +37,14 @@ def joint_spring_torque(model: Model, q: FloatLike | Configuration) -> Float[Arr
 
     **Arguments:** `model`; `q` (nq,) or `Configuration`.
 
-    **Raises:** `InputError` for a wrong shape or dtype.
+    **Raises:** `InputError` for a wrong shape or dtype, also of the leaves.
     """
     check_model(model)
     q = as_configuration(model, q)
     if model.stiffness is None:
         return jnp.zeros(model.nv, model.dtype)
     x, tree, table = _stretch(model, q), model.tree, layout(model.tree)
-    force = -model.stiffness * x
+    force = -check_shape("model.stiffness", model.stiffness, (model.nv,)) * x
     parts = []
     for i in tree.independent:
         at, kind = tree.v_offset[i], tree.joint_types[i]
@@ -78,7 +78,7 @@ def spring_energy(model: Model, q: FloatLike | Configuration) -> Float[Array, ""
     if model.stiffness is None:
         return jnp.zeros((), model.dtype)
     x = _stretch(model, q)
-    return 0.5 * jnp.sum(model.stiffness * x * x)
+    return 0.5 * jnp.sum(check_shape("model.stiffness", model.stiffness, (model.nv,)) * x * x)
 
 
 def _stretch(model: Model, q: Configuration) -> Float[Array, " nv"]:
@@ -87,6 +87,7 @@ def _stretch(model: Model, q: Configuration) -> Float[Array, " nv"]:
     reference = model.spring_reference
     if reference is None:
         reference = jnp.asarray(neutral_coordinates(tree), model.dtype)
+    reference = check_shape("model.spring_reference", reference, (tree.nq,))
     # shifts and angles, in the order of `coordinates`
     x = q.coordinates - reference[table.coordinate]
     wrapped = [

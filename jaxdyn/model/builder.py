@@ -112,11 +112,14 @@ class ModelBuilder:
         if mimic is not None:
             leader, ratio, offset = mimic
             self._child(element, "mimic", {"joint": leader, "multiplier": _text(ratio), "offset": _text(offset)})
+        unwritten: dict[str, Any] = {}
         for key, value in (("armature", armature), ("stiffness", stiffness)):
-            if np.ndim(value) or not (math.isfinite(value) and value >= 0):
+            number = known_numbers(f"add_joint({name!r}): {key}", value)
+            if number.ndim or not (math.isfinite(number) and number >= 0):
                 raise InputError(f"add_joint({name!r}): {key}={value!r}: wanted a finite number, not negative.")
-        rest = None if spring_reference is None else _rest(name, kind, spring_reference)
-        self._unwritten[name] = {"armature": float(armature), "stiffness": float(stiffness), "rest": rest}
+            unwritten[key] = float(number)
+        unwritten["rest"] = None if spring_reference is None else _rest(name, kind, spring_reference)
+        self._unwritten[name] = unwritten
         return self
 
     def add_frame(self, name: str, link: str, placement: Any = None) -> ModelBuilder:
@@ -234,7 +237,9 @@ class ModelBuilder:
 
 def _rest(name: str, kind: str, value: FloatLike) -> np.ndarray:
     """Coordinates of a joint where its spring is at rest."""
-    label, size = f"add_joint({name!r}): spring_reference", JOINT_SIZES.get(kind, (0, 0))[0]
+    label, size = f"add_joint({name!r}): spring_reference", JOINT_SIZES.get(kind, (None, None))[0]
+    if size is None:  # fixed, or what `build` will refuse
+        return np.zeros(0)
     values = np.atleast_1d(known_numbers(label, value))
     if values.shape != (size,) or not np.all(np.isfinite(values)):
         raise InputError(f"{label}: wanted {size} finite numbers for a {kind} joint, given {value!r}.")
