@@ -178,6 +178,20 @@ def test_the_ground_is_at_height_zero_under_points_anywhere_in_their_links(table
     assert named["plate"] == named["camera"] == 0
 
 
+def test_friction_dampers_and_gains_are_stable_together_on_the_most_slippery_and_the_roughest_ground():
+    """The step of the whole humanoid, linearised where it stands, by automatic differentiation."""
+    model = jaxdyn.load("humanoid", root="floating")
+    plan = tuning.plan(model, robot.posture(model, "humanoid", []), 1e-3)
+    x = scenario.make_state(model, jnp.asarray(plan.q))
+    for friction in (0.4, 1.0):
+        system = scenario.make_system(model, plan, friction=friction)
+        control = scenario.posture_control(system, plan, model)
+        step = jaxdyn.check_step(system, jaxdyn.SemiImplicitEuler(), x, control, 1e-3, plan.substeps)
+        assert step is jaxdyn.Status.OK
+    # slipperiness costs substeps where it would exceed half a metre per second
+    assert plan.ground.slip_velocity < 0.5
+
+
 def test_the_torque_that_holds_the_posture_balances_gravity_with_forces_that_act_upwards(table):
     model, q, at = table
     plan = tuning.plan(model, q, 1e-3)
