@@ -68,7 +68,8 @@ def test_the_page_on_contact_runs_as_printed():
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_to_files_lead_somewhere(page):
     targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
-    local = [target for target in targets if "://" not in target]
+    # the build writes the pages of these two folders, and fails for links that lead nowhere
+    local = [target for target in targets if "://" not in target and not target.startswith(("notebooks/", "reference/"))]
     assert not [target for target in local if not (page.parent / target).exists()]
 
 

@@ -1,6 +1,8 @@
 """Tasks, constraints, stacks of them, and the solvers under them."""
 
 from jaxdyn.contact.wrench_cone import friction_rows as friction_rows
+from jaxdyn.tasks.admittance import Admittance as Admittance
+from jaxdyn.tasks.admittance import AdmittanceState as AdmittanceState
 from jaxdyn.tasks.affine import Affine as Affine
 from jaxdyn.tasks.affine import Variables as Variables
 from jaxdyn.tasks.constraint import AggregatedConstraint as AggregatedConstraint
@@ -56,6 +58,8 @@ from jaxdyn.tasks.motion import MomentumTask as MomentumTask
 from jaxdyn.tasks.motion import MotionTask as MotionTask
 from jaxdyn.tasks.motion import PositionTask as PositionTask
 from jaxdyn.tasks.motion import PosturalTask as PosturalTask
+from jaxdyn.tasks.proximity import DistanceTask as DistanceTask
+from jaxdyn.tasks.proximity import RollingTask as RollingTask
 from jaxdyn.tasks.qp import QP as QP
 from jaxdyn.tasks.qp import QPSolution as QPSolution
 from jaxdyn.tasks.qp import solve_qp as solve_qp
@@ -69,3 +73,4 @@ from jaxdyn.tasks.task import SubTask as SubTask
 from jaxdyn.tasks.task import Task as Task
 from jaxdyn.tasks.task import linear_task as linear_task
 from jaxdyn.tasks.task import minimize_variable as minimize_variable
+from jaxdyn.tasks.viability import ViabilityLimits as ViabilityLimits
