@@ -69,7 +69,9 @@ def test_the_page_on_contact_runs_as_printed():
 def test_links_to_files_lead_somewhere(page):
     targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
     # the build writes the pages of these two folders, and fails for links that lead nowhere
-    local = [target for target in targets if "://" not in target and not target.startswith(("notebooks/", "reference/"))]
+    local = [
+        target for target in targets if "://" not in target and not target.startswith(("notebooks/", "reference/"))
+    ]
     assert not [target for target in local if not (page.parent / target).exists()]
 
 

@@ -13,6 +13,7 @@ from jaxdyn import algorithms as alg
 from jaxdyn.errors import InputError
 from jaxdyn.model import from_urdf, integrate, load, random_configuration
 from jaxdyn.tasks import (
+    AccelerationLimits,
     Admittance,
     Affine,
     DistanceTask,
@@ -140,6 +141,18 @@ def test_points_that_meet_have_no_direction():
     np.testing.assert_allclose(far.reference, 2 * TRACK, atol=1e-12)
 
 
+def test_wheels_without_a_direction_and_references_of_another_shape_are_refused():
+    y, zero = jnp.asarray([0.0, 1.0, 0.0]), jnp.zeros(3)
+    for wrong in ({"axle": zero}, {"axle": y, "normal": zero}, {"axle": y, "along": zero, "carrier": "base"}):
+        with pytest.raises(InputError, match="wanted a direction of any length but zero"):
+            RollingTask("left", RADIUS, **wrong)
+    with pytest.raises(InputError, match="radius: wanted a number that is not negative"):
+        RollingTask("left", -RADIUS, y)
+    state = robot_state(cart(), at(cart(), 0.0, 0.0, 0.0))
+    with pytest.raises(InputError, match=r"reference: wanted shape \(\), given shape \(2,\)"):
+        DistanceTask("left", jnp.asarray([0.1, 0.2]), "right").evaluate(state)
+
+
 # -- viability
 
 MOST, SPEED, DT = 4.0, 1.5, 0.02
@@ -196,6 +209,18 @@ def test_motions_within_viability_limits_never_leave_them(order):
     assert q.max() > 0.79 and np.abs(v).max() > 0.99 * SPEED and np.abs(a).max() > 0.99 * MOST
 
 
+@pytest.mark.parametrize("wrong", [{"dt": 0.0}, {"acceleration": -MOST}, {"acceleration": 0.0}, {"velocity": -1.0}])
+def test_viability_limits_that_allow_nothing_are_refused(wrong):
+    with pytest.raises(InputError, match=f"{next(iter(wrong))}: wanted a"):
+        ViabilityLimits(**({"dt": DT, "acceleration": MOST} | wrong))
+
+
+@pytest.mark.parametrize("limits", [AccelerationLimits(jnp.ones(1), DT), ViabilityLimits(DT, jnp.ones(1))])
+def test_one_number_in_a_list_does_not_stand_for_all_joints(limits):
+    with pytest.raises(InputError, match=r"wanted shape \(8,\), given shape \(1,\)"):
+        limits.evaluate(robot_state(cart(), at(cart(), 0.0, 0.0, 0.0)))
+
+
 def test_hopeless_states_brake_as_hard_as_they_may():
     model = hinge()
     state = robot_state(model, jnp.asarray([0.79]), jnp.asarray([1.4]), acceleration=Affine.identity(1, jnp.float64))
@@ -241,6 +266,8 @@ def test_an_admittance_converges_to_the_motion_of_its_spring():
     np.testing.assert_allclose(last.position, 1e-6, rtol=1e-6)
     with pytest.raises(InputError, match="damping: wanted a number that is not negative"):
         Admittance(damping=-1.0, dt=0.1)
+    with pytest.raises(InputError, match=r"damping: wanted shape \(1,\), given shape \(3,\)"):
+        Admittance(damping=jnp.ones(3), dt=0.1).step(one, jnp.asarray([2.0]))
 
 
 def test_slipping_dies_out_at_acceleration_level():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pinocchio as pin
 import pytest
-from closeness import close
+from closeness import assert_close
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
@@ -49,29 +49,29 @@ def motion_matrix(xi):
 
 def test_exp_agrees_with_pinocchio():
     xi = np.concatenate([SAMPLE, twists([PI, 5.0, 7.0])])
-    close(batched(se3.exp)(jnp.asarray(xi)).as_matrix(), [pin.exp6(x).homogeneous for x in xi], 1e-14)
+    assert_close(batched(se3.exp)(jnp.asarray(xi)).as_matrix(), [pin.exp6(x).homogeneous for x in xi], 1e-14)
 
 
 def test_log_inverts_exp_and_agrees_with_pinocchio():
     xi = jnp.asarray(SAMPLE)
     found = batched(lambda xi: se3.log(se3.exp(xi)))(xi)
-    close(found, xi, 2e-14)
+    assert_close(found, xi, 2e-14)
     middle = np.linalg.norm(SAMPLE[:, 3:], axis=1) < 3.1  # its own accuracy ends there
-    close(found[middle], [pin.log6(pin.exp6(x)).vector for x in SAMPLE[middle]], 1e-9)
+    assert_close(found[middle], [pin.log6(pin.exp6(x)).vector for x in SAMPLE[middle]], 1e-9)
 
 
 def test_log_at_a_half_turn_gives_the_pose_back():
     pose = batched(se3.exp)(jnp.asarray(twists([PI])))
     found = batched(se3.log)(pose)
-    close(np.linalg.norm(found[:, 3:], axis=1), [PI] * len(found), 1e-14)
-    close(batched(se3.exp)(found).as_matrix(), pose.as_matrix(), 4e-15)
+    assert_close(np.linalg.norm(found[:, 3:], axis=1), [PI] * len(found), 1e-14)
+    assert_close(batched(se3.exp)(found).as_matrix(), pose.as_matrix(), 4e-15)
 
 
 def test_log_of_a_rotation_with_trace_above_three_is_finite_with_its_derivatives():
     R = jnp.array([[1.0000001, 1e-8, 0.0], [-1e-8, 1.0000001, 0.0], [0.0, 0.0, 1.0]])
     f = jax.jit(lambda R: (se3.log(SE3(R, jnp.ones(3))), jax.jacrev(lambda R: se3.log(SE3(R, jnp.ones(3))))(R)))
     value, derivative = f(R)
-    close(value, [1.0, 1.0, 1.0, 0.0, 0.0, -1e-8], 1e-8)
+    assert_close(value, [1.0, 1.0, 1.0, 0.0, 0.0, -1e-8], 1e-8)
     assert np.isfinite(derivative).all()
 
 
@@ -82,11 +82,13 @@ def test_the_jacobians_agree_with_pinocchio_and_invert_each_other():
             for f in (se3.right_jacobian, se3.left_jacobian, se3.right_jacobian_inverse, se3.left_jacobian_inverse)
         ]
     )(jnp.asarray(SAMPLE))
-    close(right, [pin.Jexp6(x) for x in SAMPLE], 1e-9)  # its series switch late
+    assert_close(right, [pin.Jexp6(x) for x in SAMPLE], 1e-9)  # its series switch late
     eye = np.broadcast_to(np.eye(6), right.shape)
-    close(np.asarray(right) @ np.asarray(right_inverse), eye, 1e-13)
-    close(np.asarray(left) @ np.asarray(left_inverse), eye, 1e-13)
-    close(left, np.asarray(batched(lambda xi: se3.exp(xi).adjoint())(jnp.asarray(SAMPLE))) @ np.asarray(right), 1e-13)
+    assert_close(np.asarray(right) @ np.asarray(right_inverse), eye, 1e-13)
+    assert_close(np.asarray(left) @ np.asarray(left_inverse), eye, 1e-13)
+    assert_close(
+        left, np.asarray(batched(lambda xi: se3.exp(xi).adjoint())(jnp.asarray(SAMPLE))) @ np.asarray(right), 1e-13
+    )
 
 
 def test_the_jacobians_are_the_derivative_of_the_group_product():
@@ -94,14 +96,16 @@ def test_the_jacobians_are_the_derivative_of_the_group_product():
         pose = se3.exp(xi)
         return jax.jacfwd(lambda d: se3.log(se3.exp(xi + d) @ pose.inverse()))(jnp.zeros_like(xi))
 
-    close(batched(by_differentiation)(jnp.asarray(SAMPLE)), batched(se3.left_jacobian)(jnp.asarray(SAMPLE)), 3e-14)
+    assert_close(
+        batched(by_differentiation)(jnp.asarray(SAMPLE)), batched(se3.left_jacobian)(jnp.asarray(SAMPLE)), 3e-14
+    )
 
 
 def test_the_corner_of_the_jacobian_is_the_derivative_of_that_of_rotations_along_the_linear_part():
     def by_differentiation(xi):
         return jax.jvp(so3.left_jacobian, (xi[3:],), (xi[:3],))[1]
 
-    close(
+    assert_close(
         batched(by_differentiation)(jnp.asarray(SAMPLE)),
         batched(se3.left_jacobian)(jnp.asarray(SAMPLE))[:, :3, 3:],
         3e-15,
@@ -113,11 +117,11 @@ def test_the_derivative_of_log_after_exp_is_the_identity_in_both_modes_and_its_s
         return se3.log(se3.exp(xi))
 
     eye = np.broadcast_to(np.eye(6), (len(SAMPLE), 6, 6))
-    close(batched(jax.jacfwd(f))(jnp.asarray(SAMPLE)), eye, 3e-14)
-    close(batched(jax.jacrev(f))(jnp.asarray(SAMPLE)), eye, 3e-14)
+    assert_close(batched(jax.jacfwd(f))(jnp.asarray(SAMPLE)), eye, 3e-14)
+    assert_close(batched(jax.jacrev(f))(jnp.asarray(SAMPLE)), eye, 3e-14)
     direction = jnp.array([0.3, -0.5, 0.7, 1.0, 0.2, -0.4])
     hessian = batched(jax.hessian(lambda xi: jnp.sum(direction * f(xi))))(jnp.asarray(SAMPLE))
-    close(hessian, np.zeros_like(hessian), 4e-13)
+    assert_close(hessian, np.zeros_like(hessian), 4e-13)
 
 
 def test_a_pose_task_at_zero_error_has_gradient_zero_and_hessian_two():
@@ -127,8 +131,8 @@ def test_a_pose_task_at_zero_error_has_gradient_zero_and_hessian_two():
         return jnp.sum(se3.log(target.inverse() @ (target @ se3.exp(d))) ** 2)
 
     gradient, hessian = jax.jit(lambda d: (jax.grad(cost)(d), jax.hessian(cost)(d)))(jnp.zeros(6))
-    close(gradient, np.zeros(6), 1e-15)
-    close(hessian, 2 * np.eye(6), 1e-14)
+    assert_close(gradient, np.zeros(6), 1e-15)
+    assert_close(hessian, 2 * np.eye(6), 1e-14)
 
 
 def test_the_error_between_two_headings_goes_the_short_way_and_is_zero_between_q_and_minus_q():
@@ -136,10 +140,10 @@ def test_the_error_between_two_headings_goes_the_short_way_and_is_zero_between_q
         return SE3(so3.from_rpy(jnp.array([0.0, 0.0, yaw])), jnp.zeros(3))
 
     error = se3.log(heading(3.0).inverse() @ heading(-3.0))
-    close(error, [0, 0, 0, 0, 0, 2 * PI - 6.0], 1e-14)
+    assert_close(error, [0, 0, 0, 0, 0, 2 * PI - 6.0], 1e-14)
     q = jnp.array([0.5, -0.1, 0.7, 0.3])
     pair = SE3.from_quaternion(q, jnp.ones(3)).inverse() @ SE3.from_quaternion(-q, jnp.ones(3))
-    close(pair.log(), np.zeros(6), 1e-15)
+    assert_close(pair.log(), np.zeros(6), 1e-15)
 
 
 # --- group and actions ----------------------------------------------------------------------------------------------
@@ -174,26 +178,26 @@ def group_residuals(xi, point):
 @given(TWISTS, TWISTS, TWISTS)
 def test_group_axioms_and_actions(a, b, c):
     for residual in batched(group_residuals)(jnp.asarray(np.stack([a, b, c])[None]), jnp.asarray(a[None, :3])):
-        close(residual, np.zeros_like(residual), 5e-12)
+        assert_close(residual, np.zeros_like(residual), 5e-12)
 
 
 def test_poses_agree_with_pinocchio():
     pose = random_pose(1)
     oracle = pin.SE3(np.array(pose.rotation), np.array(pose.translation))
     x = np.random.default_rng(2).normal(size=6)
-    close(pose.as_matrix(), oracle.homogeneous, 0)
-    close(pose.inverse().as_matrix(), oracle.inverse().homogeneous)
-    close(pose.adjoint(), oracle.action)
-    close(pose.action_on_twist(jnp.asarray(x)), oracle.act(pin.Motion(x)).vector)
-    close(pose.action_on_wrench(jnp.asarray(x)), oracle.act(pin.Force(x)).vector)
+    assert_close(pose.as_matrix(), oracle.homogeneous, 0)
+    assert_close(pose.inverse().as_matrix(), oracle.inverse().homogeneous)
+    assert_close(pose.adjoint(), oracle.action)
+    assert_close(pose.action_on_twist(jnp.asarray(x)), oracle.act(pin.Motion(x)).vector)
+    assert_close(pose.action_on_wrench(jnp.asarray(x)), oracle.act(pin.Force(x)).vector)
 
 
 def test_constructors_and_conversions_are_inverse():
     pose = random_pose(3)
-    close(SE3.from_matrix(pose.as_matrix()).as_matrix(), pose.as_matrix(), 0)
-    close(SE3.from_quaternion(3.0 * pose.as_quaternion(), pose.translation).as_matrix(), pose.as_matrix(), 1e-15)
-    close(SE3.identity().as_matrix(), np.eye(4), 0)
-    close(SE3.exp(pose.log()).as_matrix(), pose.as_matrix(), 2e-15)
+    assert_close(SE3.from_matrix(pose.as_matrix()).as_matrix(), pose.as_matrix(), 0)
+    assert_close(SE3.from_quaternion(3.0 * pose.as_quaternion(), pose.translation).as_matrix(), pose.as_matrix(), 1e-15)
+    assert_close(SE3.identity().as_matrix(), np.eye(4), 0)
+    assert_close(SE3.exp(pose.log()).as_matrix(), pose.as_matrix(), 2e-15)
     batch = se3.identity((2, 3), jnp.float32)
     assert batch.rotation.shape == (2, 3, 3, 3) and batch.translation.dtype == jnp.float32
 
@@ -204,10 +208,10 @@ def test_constructors_and_conversions_are_inverse():
 def test_a_pose_and_many_points_broadcast_and_so_do_many_poses_and_one_point():
     pose, points = random_pose(4), jnp.asarray(np.random.default_rng(5).normal(size=(4, 2, 3)))
     found = pose.apply(points)
-    close(found, jax.vmap(jax.vmap(pose.apply))(points), 0)
-    close(pose.apply_inverse(found), points)
+    assert_close(found, jax.vmap(jax.vmap(pose.apply))(points), 0)
+    assert_close(pose.apply_inverse(found), points)
     many = se3.exp(jnp.asarray(SAMPLE))
-    close(many.apply(points[0, 0]), jax.vmap(lambda p: p.apply(points[0, 0]))(many), 1e-15)
+    assert_close(many.apply(points[0, 0]), jax.vmap(lambda p: p.apply(points[0, 0]))(many), 1e-15)
     assert many.action_on_twist(jnp.ones(6)).shape == (len(SAMPLE), 6)
     assert pose.action_on_wrench(jnp.ones((7, 6))).shape == (7, 6)
     assert (pose @ many).translation.shape == (len(SAMPLE), 3) == (many @ pose).translation.shape
@@ -231,15 +235,15 @@ def test_batch_axes_lead_and_the_dtype_is_kept(dtype):
 
 def test_leading_axes_give_what_vmap_gives():
     xi = jnp.asarray(SAMPLE)
-    close(se3.exp(xi).as_matrix(), batched(lambda xi: se3.exp(xi).as_matrix())(xi), 1e-15)
-    close(se3.left_jacobian(xi), batched(se3.left_jacobian)(xi), 2e-15)
+    assert_close(se3.exp(xi).as_matrix(), batched(lambda xi: se3.exp(xi).as_matrix())(xi), 1e-15)
+    assert_close(se3.left_jacobian(xi), batched(se3.left_jacobian)(xi), 2e-15)
 
 
 def test_single_precision_is_right_to_single_precision():
     small = jnp.asarray(SAMPLE[:-6], jnp.float32)
     pose = batched(se3.exp)(small)
-    close(pose.as_matrix(), [pin.exp6(x).homogeneous for x in SAMPLE[:-6]], 2e-6)
-    close(batched(se3.log)(pose), SAMPLE[:-6], 1e-5)
+    assert_close(pose.as_matrix(), [pin.exp6(x).homogeneous for x in SAMPLE[:-6]], 2e-6)
+    assert_close(batched(se3.log)(pose), SAMPLE[:-6], 1e-5)
 
 
 def test_poses_of_different_batches_are_refused():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pinocchio as pin
 import pytest
-from closeness import close
+from closeness import assert_close
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 from scipy.spatial.transform import Rotation
@@ -41,18 +41,18 @@ def batched(f):
 
 def test_exp_agrees_with_scipy_at_every_angle():
     w = np.concatenate([BELOW_PI, vectors([PI, 4.0, 2 * PI, 7.0, 30.0])])
-    close(batched(so3.exp)(jnp.asarray(w)), Rotation.from_rotvec(w).as_matrix(), 4e-15)
+    assert_close(batched(so3.exp)(jnp.asarray(w)), Rotation.from_rotvec(w).as_matrix(), 4e-15)
 
 
 def test_exp_is_orthonormal_to_rounding():
     R = np.asarray(batched(so3.exp)(jnp.asarray(BELOW_PI)))
-    close(R @ R.transpose(0, 2, 1), np.broadcast_to(np.eye(3), R.shape), 4e-16 * 3)
-    close(np.linalg.det(R), np.ones(len(R)), 2e-15)
+    assert_close(R @ R.transpose(0, 2, 1), np.broadcast_to(np.eye(3), R.shape), 4e-16 * 3)
+    assert_close(np.linalg.det(R), np.ones(len(R)), 2e-15)
 
 
 def test_log_inverts_exp_below_pi():
     w = jnp.asarray(BELOW_PI)
-    close(batched(so3.log)(batched(so3.exp)(w)), w, 4e-15)
+    assert_close(batched(so3.log)(batched(so3.exp)(w)), w, 4e-15)
 
 
 def test_log_of_a_small_rotation_keeps_relative_precision():
@@ -68,12 +68,12 @@ def test_log_of_a_half_turn_is_plus_or_minus_the_vector():
     # Without rounding, the largest component is the positive one.
     for diagonal in ([1, -1, -1], [-1, 1, -1], [-1, -1, 1]):
         w = so3.log(jnp.diag(jnp.array(diagonal, float)))
-        close(w, PI * (np.array(diagonal) + 1) / 2, 1e-15)
+        assert_close(w, PI * (np.array(diagonal) + 1) / 2, 1e-15)
 
 
 def test_log_of_a_matrix_with_trace_above_three_is_its_skew_part():
     R = jnp.array([[1.0000001, 1e-8, 0.0], [-1e-8, 1.0000001, 0.0], [0.0, 0.0, 1.0]])
-    close(so3.log(R), [0.0, 0.0, -1e-8], 1e-12)
+    assert_close(so3.log(R), [0.0, 0.0, -1e-8], 1e-12)
     for mode in (jax.jacfwd, jax.jacrev):
         assert np.isfinite(jax.jit(mode(so3.log))(R)).all()
 
@@ -81,31 +81,31 @@ def test_log_of_a_matrix_with_trace_above_three_is_its_skew_part():
 def test_hat_and_vee_are_inverse_and_hat_is_the_cross_product():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 3))
-    close(so3.hat(jnp.asarray(a)) @ jnp.asarray(b), np.cross(a, b))
-    close(so3.cross(jnp.asarray(a), jnp.asarray(b)), np.cross(a, b))
-    close(so3.vee(so3.hat(jnp.asarray(a))), a)
-    close(so3.vee(jnp.asarray(np.outer(a, a))), np.zeros(3))
+    assert_close(so3.hat(jnp.asarray(a)) @ jnp.asarray(b), np.cross(a, b))
+    assert_close(so3.cross(jnp.asarray(a), jnp.asarray(b)), np.cross(a, b))
+    assert_close(so3.vee(so3.hat(jnp.asarray(a))), a)
+    assert_close(so3.vee(jnp.asarray(np.outer(a, a))), np.zeros(3))
 
 
 def test_products_are_those_of_matrices():
     rng = np.random.default_rng(1)
     A, B, x = rng.normal(size=(3, 3)), rng.normal(size=(3, 3)), rng.normal(size=3)
     a, b, v = jnp.asarray(A), jnp.asarray(B), jnp.asarray(x)
-    close(so3.compose(a, b), A @ B)
-    close(so3.rotate(a, v), A @ x)
-    close(so3.rotate_back(a, v), A.T @ x)
-    close(so3.inverse(a), A.T, 0)
+    assert_close(so3.compose(a, b), A @ B)
+    assert_close(so3.rotate(a, v), A @ x)
+    assert_close(so3.rotate_back(a, v), A.T @ x)
+    assert_close(so3.inverse(a), A.T, 0)
 
 
 def test_the_jacobians_agree_with_pinocchio_and_invert_each_other():
     w = vectors(NEAR + MIDDLE + HALF_TURN + [PI, 4.5])
     right = np.asarray(batched(so3.right_jacobian)(jnp.asarray(w)))
-    close(right, [pin.Jexp3(x) for x in w], 2e-12)  # its series switch late
+    assert_close(right, [pin.Jexp3(x) for x in w], 2e-12)  # its series switch late
     left = np.asarray(batched(so3.left_jacobian)(jnp.asarray(w)))
-    close(left, right.transpose(0, 2, 1), 1e-15)
+    assert_close(left, right.transpose(0, 2, 1), 1e-15)
     eye = np.broadcast_to(np.eye(3), left.shape)
-    close(left @ np.asarray(batched(so3.left_jacobian_inverse)(jnp.asarray(w))), eye, 2e-15 * 3)
-    close(right @ np.asarray(batched(so3.right_jacobian_inverse)(jnp.asarray(w))), eye, 2e-15 * 3)
+    assert_close(left @ np.asarray(batched(so3.left_jacobian_inverse)(jnp.asarray(w))), eye, 2e-15 * 3)
+    assert_close(right @ np.asarray(batched(so3.right_jacobian_inverse)(jnp.asarray(w))), eye, 2e-15 * 3)
 
 
 def test_the_jacobians_are_the_derivative_of_the_group_product():
@@ -116,8 +116,8 @@ def test_the_jacobians_are_the_derivative_of_the_group_product():
         return left, right
 
     left, right = batched(by_differentiation)(jnp.asarray(BELOW_PI))
-    close(left, batched(so3.left_jacobian)(jnp.asarray(BELOW_PI)), 4e-15)
-    close(right, batched(so3.right_jacobian)(jnp.asarray(BELOW_PI)), 4e-15)
+    assert_close(left, batched(so3.left_jacobian)(jnp.asarray(BELOW_PI)), 4e-15)
+    assert_close(right, batched(so3.right_jacobian)(jnp.asarray(BELOW_PI)), 4e-15)
 
 
 # --- quaternions ----------------------------------------------------------------------------------------------------
@@ -135,23 +135,23 @@ QUATERNIONS = np.concatenate(
 def test_from_quaternion_agrees_with_scipy_whatever_the_length_and_sign():
     expected = Rotation.from_quat(QUATERNIONS, scalar_first=True).as_matrix()
     for scale in (1.0, 2.0, 0.001, -1.0, 1e-200, 1e200):
-        close(batched(so3.from_quaternion)(jnp.asarray(scale * QUATERNIONS)), expected, 2e-15)
+        assert_close(batched(so3.from_quaternion)(jnp.asarray(scale * QUATERNIONS)), expected, 2e-15)
 
 
 def test_the_length_of_a_quaternion_has_no_derivative():
     for scale in (1.0, 2.0, 0.001, -1.0):
         along = batched(lambda q: jax.jvp(so3.from_quaternion, (q,), (q,))[1])
-        close(along(jnp.asarray(scale * QUATERNIONS)), np.zeros((len(QUATERNIONS), 3, 3)), 1e-15)
+        assert_close(along(jnp.asarray(scale * QUATERNIONS)), np.zeros((len(QUATERNIONS), 3, 3)), 1e-15)
         along = batched(lambda q: jax.jvp(so3.quaternion_log, (q,), (q,))[1])
-        close(along(jnp.asarray(scale * QUATERNIONS)), np.zeros((len(QUATERNIONS), 3)), 4e-15)
+        assert_close(along(jnp.asarray(scale * QUATERNIONS)), np.zeros((len(QUATERNIONS), 3)), 4e-15)
 
 
 def test_a_zero_quaternion_is_the_identity_with_derivative_zero():
     zero = jnp.zeros(4)
     with jax.debug_nans(True):
-        close(so3.from_quaternion(zero), np.eye(3), 0)
-        close(so3.quaternion_normalize(zero), [1, 0, 0, 0], 0)
-        close(so3.quaternion_log(zero), np.zeros(3), 0)
+        assert_close(so3.from_quaternion(zero), np.eye(3), 0)
+        assert_close(so3.quaternion_normalize(zero), [1, 0, 0, 0], 0)
+        assert_close(so3.quaternion_log(zero), np.zeros(3), 0)
         for f in (so3.from_quaternion, so3.quaternion_normalize, so3.quaternion_log):
             derivatives = jax.jit(lambda q, f=f: (jax.jacfwd(f)(q), jax.jacrev(f)(q), jax.hessian(f)(q)))(zero)
             assert not any(np.any(derivative) for derivative in derivatives)
@@ -161,9 +161,9 @@ def test_to_quaternion_inverts_from_quaternion_with_a_scalar_part_that_is_not_ne
     R = batched(so3.from_quaternion)(jnp.asarray(QUATERNIONS))
     q = np.asarray(batched(so3.to_quaternion)(R))
     assert (q[:, 0] >= 0).all()
-    close(np.linalg.norm(q, axis=1), np.ones(len(q)), 4e-16)
+    assert_close(np.linalg.norm(q, axis=1), np.ones(len(q)), 4e-16)
     sign = np.sign(np.sum(q * QUATERNIONS, axis=1, keepdims=True))
-    close(q, sign * QUATERNIONS, 1e-15)
+    assert_close(q, sign * QUATERNIONS, 1e-15)
 
 
 def test_the_quaternion_product_is_that_of_scipy():
@@ -171,18 +171,18 @@ def test_the_quaternion_product_is_that_of_scipy():
     n = min(len(a), len(b))
     ab = so3.quaternion_multiply(jnp.asarray(a[:n]), jnp.asarray(b[:n]))
     expected = (Rotation.from_quat(a[:n], scalar_first=True) * Rotation.from_quat(b[:n], scalar_first=True)).as_matrix()
-    close(batched(so3.from_quaternion)(ab), expected, 1e-15)
+    assert_close(batched(so3.from_quaternion)(ab), expected, 1e-15)
     conjugate = so3.quaternion_conjugate(jnp.asarray(a))
-    close(so3.quaternion_multiply(jnp.asarray(a), conjugate), np.tile(np.eye(4)[0], (len(a), 1)), 1e-15)
+    assert_close(so3.quaternion_multiply(jnp.asarray(a), conjugate), np.tile(np.eye(4)[0], (len(a), 1)), 1e-15)
 
 
 def test_quaternion_exp_and_log_are_those_of_the_matrices():
     w = jnp.asarray(BELOW_PI)
     q = batched(so3.quaternion_exp)(w)
-    close(batched(so3.from_quaternion)(q), batched(so3.exp)(w), 1e-15)
-    close(batched(so3.quaternion_log)(q), w, 2e-15)
-    close(batched(so3.quaternion_log)(-q), w, 2e-15)
-    close(batched(so3.quaternion_log)(1e-3 * q), w, 2e-15)
+    assert_close(batched(so3.from_quaternion)(q), batched(so3.exp)(w), 1e-15)
+    assert_close(batched(so3.quaternion_log)(q), w, 2e-15)
+    assert_close(batched(so3.quaternion_log)(-q), w, 2e-15)
+    assert_close(batched(so3.quaternion_log)(1e-3 * q), w, 2e-15)
 
 
 # --- angles, vectors, repair ----------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def test_quaternion_exp_and_log_are_those_of_the_matrices():
 
 def test_from_rpy_is_the_convention_of_urdf():
     rpy = np.random.default_rng(4).uniform(-PI, PI, (20, 3))
-    close(batched(so3.from_rpy)(jnp.asarray(rpy)), Rotation.from_euler("xyz", rpy).as_matrix(), 1e-15)
-    close(so3.from_rpy(jnp.array([0.1, -0.2, 0.3])), pin.rpy.rpyToMatrix(0.1, -0.2, 0.3), 1e-15)
+    assert_close(batched(so3.from_rpy)(jnp.asarray(rpy)), Rotation.from_euler("xyz", rpy).as_matrix(), 1e-15)
+    assert_close(so3.from_rpy(jnp.array([0.1, -0.2, 0.3])), pin.rpy.rpyToMatrix(0.1, -0.2, 0.3), 1e-15)
 
 
 def test_to_rpy_gives_the_same_rotation_also_at_and_near_gimbal_lock():
@@ -202,8 +202,8 @@ def test_to_rpy_gives_the_same_rotation_also_at_and_near_gimbal_lock():
     rpy[30:, 1] = (PI / 2 - 10.0 ** rng.uniform(-16, -2, 10)) * np.sign(rpy[30:, 1])
     R = batched(so3.from_rpy)(jnp.asarray(rpy))
     found = batched(so3.to_rpy)(R)
-    close(found[:20], rpy[:20], 1e-13)
-    close(batched(so3.from_rpy)(found), R, 4e-15)
+    assert_close(found[:20], rpy[:20], 1e-13)
+    assert_close(batched(so3.from_rpy)(found), R, 4e-15)
     jacobian = batched(jax.jacrev(lambda rpy: so3.to_rpy(so3.from_rpy(rpy))))(jnp.asarray(rpy[20:30]))
     assert np.isfinite(jacobian).all()
 
@@ -213,12 +213,12 @@ def test_project_gives_the_polar_factor():
     R = np.asarray(so3.random(jax.random.key(0), (20,)))
     M = R + 2e-5 * rng.normal(size=R.shape)
     u, _, vt = np.linalg.svd(M)
-    close(batched(so3.project)(jnp.asarray(M)), u @ vt, 2e-15)
+    assert_close(batched(so3.project)(jnp.asarray(M)), u @ vt, 2e-15)
     # At a rotation the derivative keeps the tangent part of a change and drops the rest.
     E = rng.normal(size=R.shape)
     along = jax.jit(jax.vmap(lambda r, e: jax.jvp(so3.project, (r,), (e,))[1]))(jnp.asarray(R), jnp.asarray(E))
     skew = R.transpose(0, 2, 1) @ E
-    close(along, R @ (skew - skew.transpose(0, 2, 1)) / 2, 1e-14)
+    assert_close(along, R @ (skew - skew.transpose(0, 2, 1)) / 2, 1e-14)
 
 
 def test_from_two_vectors_turns_one_direction_into_the_other_by_the_smallest_angle():
@@ -232,10 +232,10 @@ def test_from_two_vectors_turns_one_direction_into_the_other_by_the_smallest_ang
         return v / np.linalg.norm(v, axis=1, keepdims=True)
 
     R = np.asarray(so3.from_two_vectors(jnp.asarray(a), jnp.asarray(b)))
-    close(np.einsum("nij,nj->ni", R, unit(a)), unit(b), 2e-15)
-    close(R @ R.transpose(0, 2, 1), np.broadcast_to(np.eye(3), R.shape), 2e-15)
+    assert_close(np.einsum("nij,nj->ni", R, unit(a)), unit(b), 2e-15)
+    assert_close(R @ R.transpose(0, 2, 1), np.broadcast_to(np.eye(3), R.shape), 2e-15)
     angle = np.linalg.norm(batched(so3.log)(jnp.asarray(R)), axis=1)
-    close(
+    assert_close(
         angle, np.arctan2(np.linalg.norm(np.cross(unit(a), unit(b)), axis=1), np.sum(unit(a) * unit(b), axis=1)), 1e-14
     )
 
@@ -246,12 +246,12 @@ def test_from_two_vectors_has_finite_derivatives_for_opposite_equal_and_zero_vec
     for derivative in (jax.jacfwd, jax.jacrev):
         found = jax.jit(jax.vmap(derivative(so3.from_two_vectors, (0, 1))))(a, b)
         assert all(np.isfinite(x).all() for x in found)
-    close(so3.from_two_vectors(a, b)[2:], np.broadcast_to(np.eye(3), (3, 3, 3)), 0)
+    assert_close(so3.from_two_vectors(a, b)[2:], np.broadcast_to(np.eye(3), (3, 3, 3)), 0)
 
 
 def test_random_rotations_are_uniform_and_repeatable(key):
     R = np.asarray(so3.random(key, (4000,)))
-    close(np.linalg.det(R), np.ones(4000), 1e-14)
+    assert_close(np.linalg.det(R), np.ones(4000), 1e-14)
     assert np.abs(R.mean(0)).max() < 0.04  # Haar: mean 0, second moments 1/3
     assert np.abs((R**2).mean(0) - 1 / 3).max() < 0.03
     # Angle density (1 - cos a) / pi: mean pi/2 + 2/pi.
@@ -282,7 +282,7 @@ def group_residuals(w):
 @given(ROTATION_VECTORS, ROTATION_VECTORS, ROTATION_VECTORS)
 def test_group_axioms(a, b, c):
     for residual in batched(group_residuals)(jnp.asarray(np.stack([a, b, c])[None])):
-        close(residual, np.zeros_like(residual), 4e-14)
+        assert_close(residual, np.zeros_like(residual), 4e-14)
 
 
 # --- derivatives ----------------------------------------------------------------------------------------------------
@@ -293,8 +293,8 @@ def test_the_first_derivative_of_log_after_exp_is_the_identity_in_both_modes():
         return so3.log(so3.exp(w))
 
     eye = np.broadcast_to(np.eye(3), (len(BELOW_PI), 3, 3))
-    close(batched(jax.jacfwd(f))(jnp.asarray(BELOW_PI)), eye, 4e-15)
-    close(batched(jax.jacrev(f))(jnp.asarray(BELOW_PI)), eye, 4e-15)
+    assert_close(batched(jax.jacfwd(f))(jnp.asarray(BELOW_PI)), eye, 4e-15)
+    assert_close(batched(jax.jacrev(f))(jnp.asarray(BELOW_PI)), eye, 4e-15)
 
 
 def test_the_second_derivative_of_log_after_exp_is_zero_in_every_order_of_modes():
@@ -306,7 +306,7 @@ def test_the_second_derivative_of_log_after_exp_is_zero_in_every_order_of_modes(
     modes = (jax.jacfwd, jax.jacrev)
     hessians = batched(lambda w: [outer(inner(f))(w) for outer in modes for inner in modes])(jnp.asarray(BELOW_PI))
     for hessian in hessians:
-        close(hessian, np.zeros((len(BELOW_PI), 3, 3)), 2e-14)
+        assert_close(hessian, np.zeros((len(BELOW_PI), 3, 3)), 2e-14)
 
 
 def test_at_a_half_turn_the_derivative_of_log_is_that_of_the_chosen_branch():
@@ -321,7 +321,7 @@ def test_at_a_half_turn_the_derivative_of_log_is_that_of_the_chosen_branch():
         for axis, v, J in zip(AXES, value, jacobian, strict=True):
             # On the other branch log(exp(w)) = w - 2 pi w/|w|.
             expected = np.eye(3) if v @ axis > 0 else 2 * np.outer(axis, axis) - np.eye(3)
-            close(J, expected, 1e-14)
+            assert_close(J, expected, 1e-14)
 
 
 def test_squared_log_has_gradient_zero_and_hessian_two_at_the_identity():
@@ -332,8 +332,8 @@ def test_squared_log_has_gradient_zero_and_hessian_two_at_the_identity():
         zero = jnp.zeros(3, dtype)
         gradient, hessian = jax.jit(lambda w: (jax.grad(f)(w), jax.hessian(f)(w)))(zero)
         assert gradient.dtype == dtype and hessian.dtype == dtype
-        close(gradient, np.zeros(3), 0)
-        close(hessian, 2 * np.eye(3), tol)
+        assert_close(gradient, np.zeros(3), 0)
+        assert_close(hessian, 2 * np.eye(3), tol)
 
 
 # Each function along a curve t -> f(curve(w, t)) through rotation vectors, quaternions, or perturbed rotations.
@@ -446,25 +446,25 @@ def test_batch_axes_of_two_arguments_broadcast(name):
 def test_leading_axes_give_what_vmap_gives():
     w = jnp.asarray(BELOW_PI)
     R = so3.exp(w)
-    close(R, batched(so3.exp)(w), 1e-15)
-    close(so3.log(R), batched(so3.log)(R), 1e-15)
-    close(so3.to_rpy(R), batched(so3.to_rpy)(R), 1e-15)
-    close(so3.rotate(R[3], w), batched(lambda v: so3.rotate(R[3], v))(w), 1e-15)
+    assert_close(R, batched(so3.exp)(w), 1e-15)
+    assert_close(so3.log(R), batched(so3.log)(R), 1e-15)
+    assert_close(so3.to_rpy(R), batched(so3.to_rpy)(R), 1e-15)
+    assert_close(so3.rotate(R[3], w), batched(lambda v: so3.rotate(R[3], v))(w), 1e-15)
 
 
 def test_single_precision_is_right_to_single_precision():
     w = vectors(NEAR[2:] + MIDDLE + [PI - 1e-2])
     small = jnp.asarray(w, jnp.float32)
     R = batched(so3.exp)(small)
-    close(R, Rotation.from_rotvec(w).as_matrix(), 4e-7)
-    close(batched(so3.log)(R), w, 2e-6)
+    assert_close(R, Rotation.from_rotvec(w).as_matrix(), 4e-7)
+    assert_close(batched(so3.log)(R), w, 2e-6)
     np.testing.assert_allclose(batched(so3.log)(R)[:20], w[:20], rtol=1e-6, atol=0)
     eye = np.broadcast_to(np.eye(3), (len(w), 3, 3))
-    close(batched(jax.jacrev(lambda w: so3.log(so3.exp(w))))(small), eye, 4e-6)
-    close(batched(so3.from_quaternion)(batched(so3.to_quaternion)(R)), R, 4e-7)
-    close(
+    assert_close(batched(jax.jacrev(lambda w: so3.log(so3.exp(w))))(small), eye, 4e-6)
+    assert_close(batched(so3.from_quaternion)(batched(so3.to_quaternion)(R)), R, 4e-7)
+    assert_close(
         so3.from_quaternion(1e-25 * jnp.asarray(QUATERNIONS, jnp.float32)),
         so3.from_quaternion(jnp.asarray(QUATERNIONS)),
         1e-6,
     )
-    close(so3.from_quaternion(jnp.zeros(4, jnp.float32)), np.eye(3), 0)
+    assert_close(so3.from_quaternion(jnp.zeros(4, jnp.float32)), np.eye(3), 0)

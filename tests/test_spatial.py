@@ -16,8 +16,8 @@ LOCAL, MIXED, WORLD = Representation.LOCAL, Representation.MIXED, Representation
 ALL_PAIRS = list(itertools.product(Representation, Representation))
 
 
-def close(found, expected, tol=1e-13):
-    closeness.close(found, expected, tol)
+def assert_close(found, expected, tol=1e-13):
+    closeness.assert_close(found, expected, tol)
 
 
 # --- representations, from a motion in time -------------------------------------------------------------------------
@@ -66,15 +66,15 @@ def test_the_acceleration_of_this_motion_is_the_difference_of_its_twists(motion)
     _, before, _, _ = motion_at(jnp.array(0.6 - h))
     _, after, _, _ = motion_at(jnp.array(0.6 + h))
     for representation, a, b in zip(Representation, before, after, strict=True):
-        close(motion[2][representation], (np.asarray(b) - np.asarray(a)) / (2 * h), 1e-8)
+        assert_close(motion[2][representation], (np.asarray(b) - np.asarray(a)) / (2 * h), 1e-8)
 
 
 @pytest.mark.parametrize(("source", "target"), ALL_PAIRS)
 def test_twists_and_accelerations_convert_as_they_follow_from_the_motion(motion, source, target):
     pose, twists, accelerations, _ = motion
-    close(spatial.convert_twist(twists[source], pose, source, target), twists[target], 1e-14)
+    assert_close(spatial.convert_twist(twists[source], pose, source, target), twists[target], 1e-14)
     found = spatial.convert_acceleration(accelerations[source], twists[source], pose, source, target)
-    close(found, accelerations[target], 3e-14)
+    assert_close(found, accelerations[target], 3e-14)
 
 
 @pytest.mark.parametrize(("source", "target"), ALL_PAIRS)
@@ -82,33 +82,33 @@ def test_wrenches_convert_so_that_power_is_the_same(motion, source, target):
     pose, twists, _, _ = motion
     wrench = jnp.asarray(np.random.default_rng(0).normal(size=6))
     there = spatial.convert_wrench(wrench, pose, source, target)
-    close(there @ twists[target], wrench @ twists[source], 1e-13)
-    close(spatial.convert_wrench(there, pose, target, source), wrench, 1e-14)
+    assert_close(there @ twists[target], wrench @ twists[source], 1e-13)
+    assert_close(spatial.convert_wrench(there, pose, target, source), wrench, 1e-14)
 
 
 def test_a_pure_force_at_the_frame_has_a_moment_only_about_the_origin_of_the_world(motion):
     pose = motion[0]
     force = jnp.array([1.0, 2.0, -3.0, 0.0, 0.0, 0.0])
     world = spatial.convert_wrench(force, pose, MIXED, WORLD)
-    close(world[:3], force[:3], 0)
-    close(world[3:], np.cross(pose.translation, force[:3]))
-    close(spatial.convert_wrench(force, pose, MIXED, LOCAL)[3:], np.zeros(3), 0)
+    assert_close(world[:3], force[:3], 0)
+    assert_close(world[3:], np.cross(pose.translation, force[:3]))
+    assert_close(spatial.convert_wrench(force, pose, MIXED, LOCAL)[3:], np.zeros(3), 0)
 
 
 def test_local_to_world_is_the_action_of_the_pose(motion):
     pose, twists, accelerations, _ = motion
-    close(pose.action_on_twist(twists[LOCAL]), twists[WORLD], 1e-14)
-    close(pose.action_on_twist(accelerations[LOCAL]), accelerations[WORLD], 3e-14)
+    assert_close(pose.action_on_twist(twists[LOCAL]), twists[WORLD], 1e-14)
+    assert_close(pose.action_on_twist(accelerations[LOCAL]), accelerations[WORLD], 3e-14)
     wrench = jnp.arange(6.0)
-    close(pose.action_on_wrench(wrench), spatial.convert_wrench(wrench, pose, LOCAL, WORLD), 1e-14)
+    assert_close(pose.action_on_wrench(wrench), spatial.convert_wrench(wrench, pose, LOCAL, WORLD), 1e-14)
 
 
 @pytest.mark.parametrize("source", Representation)
 def test_the_classical_acceleration_is_that_of_the_origin_in_body_axes(motion, source):
     pose, twists, accelerations, p_ddot = motion
     found = spatial.classical_acceleration(accelerations[source], twists[source], pose, source)
-    close(found[:3], np.asarray(pose.rotation).T @ np.asarray(p_ddot), 3e-14)
-    close(found[3:], accelerations[LOCAL][3:], 1e-14)
+    assert_close(found[:3], np.asarray(pose.rotation).T @ np.asarray(p_ddot), 3e-14)
+    assert_close(found[3:], accelerations[LOCAL][3:], 1e-14)
 
 
 def test_accelerations_agree_with_pinocchio():
@@ -127,9 +127,9 @@ def test_accelerations_agree_with_pinocchio():
     classical = pin.getFrameClassicalAcceleration(model, data, frame, axes.LOCAL).vector
     mixed = pin.getFrameClassicalAcceleration(model, data, frame, axes.LOCAL_WORLD_ALIGNED).vector
     world = pin.getFrameAcceleration(model, data, frame, axes.WORLD).vector
-    close(spatial.classical_acceleration(local, twist, pose, LOCAL), classical)
-    close(spatial.convert_acceleration(local, twist, pose, LOCAL, MIXED), mixed)
-    close(spatial.convert_acceleration(local, twist, pose, LOCAL, WORLD), world)
+    assert_close(spatial.classical_acceleration(local, twist, pose, LOCAL), classical)
+    assert_close(spatial.convert_acceleration(local, twist, pose, LOCAL, MIXED), mixed)
+    assert_close(spatial.convert_acceleration(local, twist, pose, LOCAL, WORLD), world)
 
 
 # --- cross products -------------------------------------------------------------------------------------------------
@@ -138,11 +138,11 @@ def test_accelerations_agree_with_pinocchio():
 def test_cross_products_agree_with_pinocchio_and_are_dual():
     x, y = np.random.default_rng(2).normal(size=(2, 6))
     a, b = jnp.asarray(x), jnp.asarray(y)
-    close(spatial.motion_cross(a, b), pin.Motion(x).cross(pin.Motion(y)).vector)
-    close(spatial.force_cross(a, b), pin.Motion(x).cross(pin.Force(y)).vector)
-    close(spatial.motion_cross_matrix(a) @ b, spatial.motion_cross(a, b))
-    close(spatial.force_cross_matrix(a) @ b, spatial.force_cross(a, b))
-    close(spatial.force_cross_matrix(a), -spatial.motion_cross_matrix(a).T, 0)
+    assert_close(spatial.motion_cross(a, b), pin.Motion(x).cross(pin.Motion(y)).vector)
+    assert_close(spatial.force_cross(a, b), pin.Motion(x).cross(pin.Force(y)).vector)
+    assert_close(spatial.motion_cross_matrix(a) @ b, spatial.motion_cross(a, b))
+    assert_close(spatial.force_cross_matrix(a) @ b, spatial.force_cross(a, b))
+    assert_close(spatial.force_cross_matrix(a), -spatial.motion_cross_matrix(a).T, 0)
 
 
 def test_the_motion_cross_product_is_the_derivative_of_the_adjoint():
@@ -152,8 +152,8 @@ def test_the_motion_cross_product_is_the_derivative_of_the_adjoint():
         return (se3.exp(t * x).action_on_twist(y), se3.exp(t * x).action_on_wrench(y))
 
     _, rates = jax.jit(lambda t: jax.jvp(moved, (t,), (jnp.ones_like(t),)))(jnp.array(0.0))
-    close(rates[0], spatial.motion_cross(x, y))
-    close(rates[1], spatial.force_cross(x, y))
+    assert_close(rates[0], spatial.motion_cross(x, y))
+    assert_close(rates[1], spatial.force_cross(x, y))
 
 
 # --- inertia --------------------------------------------------------------------------------------------------------
@@ -170,23 +170,23 @@ def random_inertia(seed):
 def test_inertia_agrees_with_pinocchio():
     oracle, inertia = random_inertia(0)
     x = np.random.default_rng(4).normal(size=6)
-    close(inertia.as_matrix(), oracle.matrix())
-    close(inertia.apply(jnp.asarray(x)), (oracle * pin.Motion(x)).vector)
-    close(inertia.kinetic_energy(jnp.asarray(x)), oracle.vtiv(pin.Motion(x)) / 2)
-    close(inertia.point_parameters(), oracle.toDynamicParameters())
+    assert_close(inertia.as_matrix(), oracle.matrix())
+    assert_close(inertia.apply(jnp.asarray(x)), (oracle * pin.Motion(x)).vector)
+    assert_close(inertia.kinetic_energy(jnp.asarray(x)), oracle.vtiv(pin.Motion(x)) / 2)
+    assert_close(inertia.point_parameters(), oracle.toDynamicParameters())
     placement = pin.SE3(pin.exp3(np.array([0.3, -2.0, 0.5])), np.array([1.0, 2.0, 3.0]))
     pose = SE3(jnp.asarray(placement.rotation), jnp.asarray(placement.translation))
-    close(inertia.transform(pose).as_matrix(), placement.act(oracle).matrix())
+    assert_close(inertia.transform(pose).as_matrix(), placement.act(oracle).matrix())
     other_oracle, other = random_inertia(1)
-    close((inertia + other).as_matrix(), (oracle + other_oracle).matrix())
+    assert_close((inertia + other).as_matrix(), (oracle + other_oracle).matrix())
 
 
 def test_moving_a_body_transforms_its_matrix_by_the_adjoint_and_keeps_its_energy():
     _, inertia = random_inertia(2)
     pose = se3.exp(jnp.asarray(np.random.default_rng(5).normal(size=6)))
     back, x = pose.inverse().adjoint(), jnp.arange(6.0)
-    close(inertia.transform(pose).as_matrix(), back.T @ inertia.as_matrix() @ back)
-    close(inertia.transform(pose).kinetic_energy(pose.action_on_twist(x)), inertia.kinetic_energy(x), 1e-12)
+    assert_close(inertia.transform(pose).as_matrix(), back.T @ inertia.as_matrix() @ back)
+    assert_close(inertia.transform(pose).kinetic_energy(pose.action_on_twist(x)), inertia.kinetic_energy(x), 1e-12)
 
 
 def test_conversions_of_inertia_are_inverse():
@@ -196,14 +196,14 @@ def test_conversions_of_inertia_are_inverse():
         SpatialInertia.from_point_parameters(inertia.point_parameters()),
     ):
         for found, expected in zip(jax.tree.leaves(back), jax.tree.leaves(inertia), strict=True):
-            close(found, expected)
+            assert_close(found, expected)
 
 
 def test_massless_bodies_add_without_nan_in_value_or_gradient():
     _, inertia = random_inertia(4)
     nothing = SpatialInertia.zero()
-    close((inertia + nothing).as_matrix(), inertia.as_matrix())
-    close((nothing + nothing).as_matrix(), np.zeros((6, 6)), 0)
+    assert_close((inertia + nothing).as_matrix(), inertia.as_matrix())
+    assert_close((nothing + nothing).as_matrix(), np.zeros((6, 6)), 0)
 
     def total(a, b):
         return jnp.sum((a + b).as_matrix() ** 2) + jnp.sum((a + b).com)
@@ -276,9 +276,9 @@ def test_one_pose_serves_many_twists():
     x = jnp.asarray(np.random.default_rng(6).normal(size=(4, 6)))
     for pair in ALL_PAIRS:
         for convert in (spatial.convert_twist, spatial.convert_wrench):
-            close(convert(x, pose, *pair)[2], convert(x[2], pose, *pair), 1e-15)
+            assert_close(convert(x, pose, *pair)[2], convert(x[2], pose, *pair), 1e-15)
         found = spatial.convert_acceleration(x, 2.0 * x, pose, *pair)
-        close(found[2], spatial.convert_acceleration(x[2], 2.0 * x[2], pose, *pair), 1e-14)
+        assert_close(found[2], spatial.convert_acceleration(x[2], 2.0 * x[2], pose, *pair), 1e-14)
 
 
 @pytest.mark.parametrize("wrong", ["local", "body", None, 0])
@@ -289,5 +289,5 @@ def test_what_is_no_representation_is_refused(wrong):
 
 def test_a_representation_may_be_a_static_argument():
     f = jax.jit(lambda x, target: spatial.convert_twist(x, se3.identity(), LOCAL, target), static_argnums=1)
-    close(f(jnp.ones(6), MIXED), np.ones(6), 0)
+    assert_close(f(jnp.ones(6), MIXED), np.ones(6), 0)
     assert {Representation("local"), Representation("mixed"), Representation("world")} == set(Representation)

@@ -88,26 +88,25 @@ def same_objects(a: Any, b: Any) -> bool:
     return structure == other_structure and all(x is y for x, y in zip(leaves, others, strict=True))
 
 
-def values_of(functions: Sequence[DifferentiableFunction], q: FloatLike) -> list[Array]:
-    """Values of several functions at one argument `q` (nq,)."""
+def _each(functions: Sequence[DifferentiableFunction], q: FloatLike, member: str) -> list[Any]:
+    """`f.member(q)` of all functions, or `f.member_with(q, kin)` of those that can share kinematics."""
     shared = _SharedKinematics(q)
     return [
-        f.value_with(q, shared.of(f.input_space.model))
+        getattr(f, f"{member}_with")(q, shared.of(f.input_space.model))
         if isinstance(f, KinematicFunction) and _shares(f)
-        else f.value(q)
+        else getattr(f, member)(q)
         for f in functions
     ]
+
+
+def values_of(functions: Sequence[DifferentiableFunction], q: FloatLike) -> list[Array]:
+    """Values of several functions at one argument `q` (nq,)."""
+    return _each(functions, q, "value")
 
 
 def values_and_jacobians_of(functions: Sequence[DifferentiableFunction], q: FloatLike) -> list[tuple[Array, Array]]:
     """Values and Jacobians of several functions at one argument `q` (nq,)."""
-    shared = _SharedKinematics(q)
-    return [
-        f.value_and_jacobian_with(q, shared.of(f.input_space.model))
-        if isinstance(f, KinematicFunction) and _shares(f)
-        else f.value_and_jacobian(q)
-        for f in functions
-    ]
+    return _each(functions, q, "value_and_jacobian")
 
 
 class OneOfEachModel(eqx.Module):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.errors import FloatLike, as_float_array, check_shape
-from jaxdyn.tasks.leaves import float_leaf, not_negative
+from jaxdyn.tasks.leaves import each, float_leaf, not_negative
 
 
 class AdmittanceState(eqx.Module):
@@ -26,8 +26,11 @@ class Admittance(eqx.Module):
     motion: at velocity level `task.with_feed_forward(dt * state.velocity)`, at acceleration level `state.velocity` there,
     or added to the reference.
 
-    **Arguments:** `damping`, > 0; `dt`, s; `mass`, 0 for a filter of first order; `stiffness`, 0 for an offset that stays;
-    `deadzone`: forces smaller than this count as zero, larger ones by their excess. Numbers, or one per row (rows,).
+    **Arguments:** `damping`, not negative; `dt`, s; `mass`, 0 for a filter of first order; `stiffness`, 0 for an offset that
+    stays; `deadzone`: forces smaller than this count as zero, larger ones by their excess. Numbers, or one per row (rows,).
+    With neither mass, damping nor stiffness nothing moves.
+
+    **Raises:** `InputError` for negative numbers and wrong shapes.
     """
 
     damping: Any = eqx.field(converter=float_leaf)
@@ -51,7 +54,8 @@ class Admittance(eqx.Module):
         x, v = state.position, state.velocity
         dtype = x.dtype
         f = check_shape("force", as_float_array("force", force, dtype), x.shape, dtype=dtype)
-        m, d, k, h, dead = (a.astype(dtype) for a in (self.mass, self.damping, self.stiffness, self.dt, self.deadzone))
+        names = ("mass", "damping", "stiffness", "dt", "deadzone")
+        m, d, k, h, dead = (each(name, getattr(self, name), len(x), dtype) for name in names)
         f = jnp.where(f > dead, f - dead, jnp.where(f < -dead, f + dead, 0.0))
         resists = m + h * d + h**2 * k
         # with nothing that resists, no velocity would do

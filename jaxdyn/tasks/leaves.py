@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxdyn.errors import FloatLike, InputError, as_float_array, is_concrete
+from jaxdyn.errors import FloatLike, InputError, as_float_array, check_shape, is_concrete
 
 
 def float_leaf(value: FloatLike | None) -> Any:
@@ -51,3 +51,21 @@ def not_negative(name: str, value: Array) -> None:
     """Refuse negative numbers where they can be read now."""
     if is_concrete(value) and bool(jnp.any(value < 0.0)):
         raise InputError(f"{name}: wanted a number that is not negative, given {np.asarray(value)}.")
+
+
+def positive(name: str, value: Array) -> None:
+    """Refuse numbers that are not positive where they can be read now."""
+    if is_concrete(value) and not bool(jnp.all(value > 0.0)):
+        raise InputError(f"{name}: wanted a positive number, given {np.asarray(value)}.")
+
+
+def not_zero(name: str, value: Array | None) -> None:
+    """Refuse a direction of length zero where it can be read now."""
+    if value is not None and is_concrete(value) and not np.any(np.asarray(value)):
+        raise InputError(f"{name}: wanted a direction of any length but zero, given {np.asarray(value)}.")
+
+
+def each(name: str, value: Array, size: int, dtype: Any) -> Array:
+    """One number for all, or `size` of them, as an array (size,); nothing else is stretched."""
+    value = value.astype(dtype)
+    return jnp.broadcast_to(value, (size,)) if value.ndim == 0 else check_shape(name, value, (size,))

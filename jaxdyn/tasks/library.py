@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -20,14 +19,9 @@ from jaxdyn.model import integrate
 from jaxdyn.tasks.affine import Affine
 from jaxdyn.tasks.data import HessianType
 from jaxdyn.tasks.leaves import float_leaf
-from jaxdyn.tasks.motion import MotionTask
+from jaxdyn.tasks.motion import MotionTask, RateTask, unit
 from jaxdyn.tasks.state import RobotState, needs_robot
 from jaxdyn.tasks.task import Task
-
-
-def _unit(x: Array) -> Array:
-    square = jnp.sum(x * x)
-    return x / jnp.sqrt(jnp.where(square > 0, square, 1.0))
 
 
 class AxisTask(MotionTask):
@@ -48,10 +42,10 @@ class AxisTask(MotionTask):
 
     def _axis(self, state: RobotState) -> Array:
         rotation = alg.frame_pose(state.model, state.kin, self.frame).rotation
-        return so3.rotate(rotation, _unit(self._feed("axis", self.axis, 3, state.q.dtype)))
+        return so3.rotate(rotation, unit(self._feed("axis", self.axis, 3, state.q.dtype)))
 
     def error(self, state):
-        return so3.cross(self._axis(state), _unit(self._feed("reference", self.reference, 3, state.q.dtype)))
+        return so3.cross(self._axis(state), unit(self._feed("reference", self.reference, 3, state.q.dtype)))
 
     def jacobian(self, state):
         a = self._axis(state)
@@ -66,7 +60,7 @@ class AxisTask(MotionTask):
         return rate - a * (a @ rate + turn @ w) - turn * spin
 
 
-class GazeTask(MotionTask):
+class GazeTask(RateTask):
     """An axis of a frame towards a point of the world (look at). 3 rows of rank 2.
 
     **Arguments:** `frame`; `reference` (3,), the point; `axis` (3,) in the frame, x if None; `nearest`: a target nearer
@@ -88,7 +82,7 @@ class GazeTask(MotionTask):
         pose = alg.frame_pose(state.model, state.kin, self.frame)
         dtype = state.q.dtype
         axis = jnp.asarray([1.0, 0.0, 0.0], dtype) if self.axis is None else self._feed("axis", self.axis, 3, dtype)
-        a = so3.rotate(pose.rotation, _unit(axis))
+        a = so3.rotate(pose.rotation, unit(axis))
         line = self._feed("reference", self.reference, 3, dtype) - pose.translation
         square = jnp.sum(line * line)
         far = square > self.nearest.astype(dtype) ** 2
@@ -105,15 +99,6 @@ class GazeTask(MotionTask):
         across = jnp.eye(3, dtype=a.dtype) - a[:, None] * a[None]
         # the direction turns with d x d_dot, d_dot = -(I - d d^T) p_dot / distance
         return jnp.where(far, across @ (J[3:] + so3.hat(d) @ J[:3] / distance), 0.0)
-
-    def bias(self, state):
-        def rate(t):
-            q = integrate(state.model, state.q, t * state.v)
-            kin = alg.forward_kinematics(state.model, q, state.v)
-            return self.jacobian(dataclasses.replace(state, q=q, kin=kin)) @ state.v
-
-        zero = jnp.zeros((), state.q.dtype)
-        return jax.jvp(rate, (zero,), (jnp.ones_like(zero),))[1]
 
 
 class _GradientTask(MotionTask):

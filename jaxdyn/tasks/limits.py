@@ -21,7 +21,7 @@ from jaxdyn.model import Model
 from jaxdyn.tasks.affine import Affine
 from jaxdyn.tasks.constraint import Constraint
 from jaxdyn.tasks.data import ConstraintData
-from jaxdyn.tasks.leaves import float_leaf
+from jaxdyn.tasks.leaves import each, float_leaf
 from jaxdyn.tasks.state import RobotState, needs_robot
 
 
@@ -90,8 +90,7 @@ class VelocityLimits(Constraint):
     def _data(self, state):
         state = needs_robot(state, self.name)
         dtype, nv = state.q.dtype, state.model.nv
-        limit = state.model.velocity_limit if self.limit is None else self.limit.astype(dtype)
-        limit = jnp.broadcast_to(limit, (nv,)) if limit.ndim == 0 else check_shape("limit", limit, (nv,))
+        limit = each("limit", state.model.velocity_limit if self.limit is None else self.limit, nv, dtype)
         dt = self.dt.astype(dtype)
         if state.acceleration is None:
             return ConstraintData(lower=-limit * dt, upper=limit * dt)
@@ -109,7 +108,7 @@ class AccelerationLimits(Constraint):
 
     def _data(self, state):
         state = needs_robot(state, self.name)
-        limit = jnp.broadcast_to(self.limit.astype(state.q.dtype), (state.model.nv,))
+        limit = each("limit", self.limit, state.model.nv, state.q.dtype)
         if state.acceleration is not None:
             return _bounded(state.acceleration, -limit, limit, False)
         if self.dt is None:
@@ -128,9 +127,9 @@ class TorqueLimits(Constraint):
         state = needs_robot(state, self.name)
         if state.torque is None:
             raise InputError(f"{self.name}: joint torques are known in inverse dynamics only.")
-        limit = state.model.effort_limit if self.limit is None else self.limit.astype(state.q.dtype)
         actuated = actuated_dofs(state.model)
-        limit = jnp.broadcast_to(limit, (state.model.nv,))[actuated]
+        limit = state.model.effort_limit if self.limit is None else self.limit
+        limit = each("limit", limit, state.model.nv, state.q.dtype)[actuated]
         y = Affine(state.torque.M[actuated], state.torque.q[actuated])
         return ConstraintData(A_in=y.M, b_lower=-limit - y.q, b_upper=limit - y.q)
 

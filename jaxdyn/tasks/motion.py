@@ -38,6 +38,12 @@ from jaxdyn.tasks.task import Task
 LOCAL, MIXED = Representation.LOCAL, Representation.MIXED
 
 
+def unit(x: Array) -> Array:
+    """A vector over its length; zero if it is zero."""
+    square = jnp.sum(x * x)
+    return jnp.where(square > 0, x / jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+
+
 class MotionTask(Task):
     """What tasks of motion share. Subclasses give `error`, `jacobian`, `bias` and `rows`.
 
@@ -113,7 +119,20 @@ class MotionTask(Task):
         return out
 
 
-class FunctionTask(MotionTask):
+class RateTask(MotionTask):
+    """A task whose bias comes from the derivative of its Jacobian along the motion, by forward mode."""
+
+    def bias(self, state):
+        def rate(t):
+            q = integrate(state.model, state.q, t * state.v)
+            kin = alg.forward_kinematics(state.model, q, state.v)
+            return self.jacobian(dataclasses.replace(state, q=q, kin=kin)) @ state.v
+
+        zero = jnp.zeros((), state.q.dtype)
+        return jax.jvp(rate, (zero,), (jnp.ones_like(zero),))[1]
+
+
+class FunctionTask(RateTask):
     """The task that a function of the configuration be zero: `residual(model, q) -> (rows,)`.
 
     Its Jacobian comes from forward mode on the configuration manifold. `reference` is passed on as third argument if
@@ -134,15 +153,6 @@ class FunctionTask(MotionTask):
     def jacobian(self, state):
         zero = jnp.zeros_like(state.v)
         return jax.jacfwd(lambda d: self._value(state, integrate(state.model, state.q, d)))(zero)
-
-    def bias(self, state):
-        def rate(t):
-            q = integrate(state.model, state.q, t * state.v)
-            moved = dataclasses.replace(state, q=q)
-            return self.jacobian(moved) @ state.v
-
-        zero = jnp.zeros((), state.q.dtype)
-        return jax.jvp(rate, (zero,), (jnp.ones_like(zero),))[1]
 
 
 ORIENTATION_ERRORS = ("quaternion", "log", "log6")

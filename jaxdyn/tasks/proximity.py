@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from typing import Any, ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxdyn import algorithms as alg
-from jaxdyn.errors import InputError
+from jaxdyn.errors import InputError, check_shape
 from jaxdyn.math import so3
-from jaxdyn.model import integrate
-from jaxdyn.tasks.leaves import float_leaf
-from jaxdyn.tasks.motion import MotionTask
+from jaxdyn.tasks.leaves import float_leaf, not_negative, not_zero
+from jaxdyn.tasks.motion import RateTask, unit
 from jaxdyn.tasks.state import RobotState
 
 
-class _RateTask(MotionTask):
-    """A task whose bias comes from the derivative of its Jacobian along the motion."""
-
-    @abc.abstractmethod
-    def jacobian(self, state: RobotState) -> Array: ...
-
-    def bias(self, state):
-        def rate(t):
-            q = integrate(state.model, state.q, t * state.v)
-            kin = alg.forward_kinematics(state.model, q, state.v)
-            return self.jacobian(dataclasses.replace(state, q=q, kin=kin)) @ state.v
-
-        zero = jnp.zeros((), state.q.dtype)
-        return jax.jvp(rate, (zero,), (jnp.ones_like(zero),))[1]
-
-
-class DistanceTask(_RateTask):
+class DistanceTask(RateTask):
     """The distance of two points, one row, m.
 
     **Arguments:** `frame`, the first point's; `reference`, m; `other`: the second point's frame, None for the world;
@@ -59,7 +40,8 @@ class DistanceTask(_RateTask):
     def _line(self, state: RobotState) -> tuple[Array, Array, Array]:
         """Unit vector from the second point to the first, the distance, and the Jacobian of the difference."""
         model, kin, dtype = state.model, state.kin, state.q.dtype
-        here, there = (jnp.zeros(3, dtype) if p is None else p.astype(dtype) for p in (self.point, self.other_point))
+        here = self._feed("point", self.point, 3, dtype)
+        there = self._feed("other_point", self.other_point, 3, dtype)
         line, J = alg.frame_point(model, kin, self.frame, here), alg.point_jacobian(model, kin, self.frame, here)
         if self.other is None:
             line = line - there
@@ -67,12 +49,12 @@ class DistanceTask(_RateTask):
             line = line - alg.frame_point(model, kin, self.other, there)
             J = J - alg.point_jacobian(model, kin, self.other, there)
         square = jnp.sum(line * line)
-        apart = square > 0
-        length = jnp.sqrt(jnp.where(apart, square, 1.0))
-        return jnp.where(apart, line / length, 0.0), jnp.where(apart, length, 0.0), J
+        length = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+        return unit(line), length, J
 
     def error(self, state):
-        return (self.reference.astype(state.q.dtype) - self._line(state)[1])[None]
+        reference = check_shape(f"{self.name}: reference", self.reference, ())
+        return (reference.astype(state.q.dtype) - self._line(state)[1])[None]
 
     def jacobian(self, state):
         n, _, J = self._line(state)
@@ -82,7 +64,7 @@ class DistanceTask(_RateTask):
         return dataclasses.replace(self, reference=self._line(state)[1])
 
 
-class RollingTask(_RateTask):
+class RollingTask(RateTask):
     """A wheel that rolls without slipping: its point on the ground has no velocity. 3 rows, m/s or m per step.
 
     **Main arguments:** `frame`, which turns with the wheel and has its origin at the centre; `radius`, m; `axle` (3,) in
@@ -111,24 +93,26 @@ class RollingTask(_RateTask):
         self.name = self.name or f"rolling_{self.frame}"
         if (self.along is None) != (self.carrier is None):
             raise InputError(f"{self.name}: along and carrier go together.")
+        not_negative(f"{self.name}: radius", self.radius)
+        for direction in ("axle", "normal", "along"):
+            not_zero(f"{self.name}: {direction}", getattr(self, direction))
 
     def error(self, state):
         return jnp.zeros(3 if self.along is None else 1, state.q.dtype)
 
     def jacobian(self, state):
         model, kin, dtype = state.model, state.kin, state.q.dtype
-        up = jnp.asarray([0.0, 0.0, 1.0], dtype) if self.normal is None else self.normal.astype(dtype)
-        up = up / jnp.sqrt(jnp.sum(up * up))
-        axle = so3.rotate(alg.frame_pose(model, kin, self.frame).rotation, self.axle.astype(dtype))
-        axle = axle / jnp.sqrt(jnp.sum(axle * axle))
+        up = jnp.asarray([0.0, 0.0, 1.0], dtype) if self.normal is None else self._feed("normal", self.normal, 3, dtype)
+        axle = so3.rotate(
+            alg.frame_pose(model, kin, self.frame).rotation, unit(self._feed("axle", self.axle, 3, dtype))
+        )
         # the direction of the disc that points down most
-        down = (axle @ up) * axle - up
-        square = jnp.sum(down * down)
-        down = jnp.where(square > 0, down / jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+        down = unit((axle @ unit(up)) * axle - unit(up))
         J = alg.frame_jacobian(model, kin, self.frame)
+        radius = check_shape(f"{self.name}: radius", self.radius, ()).astype(dtype)
         # v + omega x r
-        rows = J[:3] - self.radius.astype(dtype) * so3.hat(down) @ J[3:]
+        rows = J[:3] - radius * so3.hat(down) @ J[3:]
         if self.along is None or self.carrier is None:
             return rows
-        direction = so3.rotate(alg.frame_pose(model, kin, self.carrier).rotation, self.along.astype(dtype))
-        return (direction / jnp.sqrt(jnp.sum(direction * direction)) @ rows)[None]
+        along = unit(self._feed("along", self.along, 3, dtype))
+        return (so3.rotate(alg.frame_pose(model, kin, self.carrier).rotation, along) @ rows)[None]

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from jaxdyn.errors import check_shape
 from jaxdyn.tasks.constraint import Constraint
 from jaxdyn.tasks.data import ConstraintData
-from jaxdyn.tasks.leaves import float_leaf
+from jaxdyn.tasks.leaves import each, float_leaf, not_negative, positive
 from jaxdyn.tasks.limits import joint_distances
 from jaxdyn.tasks.state import needs_robot
 
@@ -83,16 +83,18 @@ class ViabilityLimits(Constraint):
     margin: Any = eqx.field(default=0.0, converter=float_leaf)
     name: str = eqx.field(static=True, kw_only=True, default="viability_limits")
 
+    def __check_init__(self):
+        positive(f"{self.name}: dt", self.dt)
+        positive(f"{self.name}: acceleration", self.acceleration)
+        if self.velocity is not None:
+            not_negative(f"{self.name}: velocity", self.velocity)
+
     def _data(self, state):
         state = needs_robot(state, self.name)
         dtype, nv = state.q.dtype, state.model.nv
-
-        def each(name, value):
-            value = value.astype(dtype)
-            return jnp.broadcast_to(value, (nv,)) if value.ndim == 0 else check_shape(name, value, (nv,))
-
-        speed = each("velocity", state.model.velocity_limit if self.velocity is None else self.velocity)
-        most, dt = each("acceleration", self.acceleration), self.dt.astype(dtype)
+        allowed = state.model.velocity_limit if self.velocity is None else self.velocity
+        speed, most = each("velocity", allowed, nv, dtype), each("acceleration", self.acceleration, nv, dtype)
+        dt = check_shape("dt", self.dt, ()).astype(dtype)
         below, above = (d - self.margin.astype(dtype) for d in joint_distances(state))
         rule = largest_displacement if state.acceleration is None else largest_acceleration
         upper, lower = rule(above, state.v, speed, most, dt), -rule(below, -state.v, speed, most, dt)
