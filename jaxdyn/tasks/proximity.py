@@ -93,6 +93,8 @@ class RollingTask(RateTask):
         self.name = self.name or f"rolling_{self.frame}"
         if (self.along is None) != (self.carrier is None):
             raise InputError(f"{self.name}: along and carrier go together.")
+
+    def __check_init__(self):
         not_negative(f"{self.name}: radius", self.radius)
         for direction in ("axle", "normal", "along"):
             not_zero(f"{self.name}: {direction}", getattr(self, direction))
